@@ -1,0 +1,14 @@
+"""Run the measurements that are named, or all of them."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+ALL = ("startup", "bucket", "s3")
+
+for name in sys.argv[1:] or ALL:
+    if name not in ALL:
+        sys.exit(f"no measurement is called {name!r}; there are: {', '.join(ALL)}")
+    print(f"\n== {name}", flush=True)
+    import_module(f"bench.{name}").main()

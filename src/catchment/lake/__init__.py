@@ -1,0 +1,100 @@
+"""A lake: what one configuration declares, wired. The public API; every command is one call of it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from catchment.bucket.open import open_bucket
+from catchment.bucket.wrap import Counting
+from catchment.config import Config, load
+from catchment.errors import UsageError
+from catchment.lake.check import Finding, check
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from catchment.monitor.record import Monitor
+
+__all__ = ["Finding", "Lake"]
+
+
+class Lake:
+    """Opens what it is asked for when it is first asked. Use it in a `with`, or close it."""
+
+    def __init__(self, config: Config, *, workspace: Path | None = None) -> None:
+        self.config = config
+        self.workspace = workspace or config.workspace
+        self._buckets: dict[str, Counting] = {}
+        self._lock = threading.Lock()
+        self._spark: SparkSession | None = None
+
+    @classmethod
+    def open(cls, source: str | None = None, *, workspace: str | Path | None = None) -> Lake:
+        """The lake of the configuration at this path or https:// URL; None means ./catchment.yaml."""
+        return cls(load(source), workspace=Path(workspace).absolute() if workspace else None)
+
+    @property
+    def bucket(self) -> Counting:
+        """Where topics, tables, pipelines and `_catchment/` live."""
+        return self.storage(self.config.state_storage.id)
+
+    def storage(self, id: str) -> Counting:
+        """The bucket of the object storage with this id. UsageError if there is none."""
+        declared = self.config.storage(id)
+        if declared is None:
+            known = ", ".join(storage.id for storage in self.config.object_storage)
+            raise UsageError(f"no object storage has the id {id!r}", hint=f"use one of: {known}")
+        with self._lock:
+            if id not in self._buckets:
+                self._buckets[id] = open_bucket(declared)
+            return self._buckets[id]
+
+    @cached_property
+    def monitor(self) -> Monitor:
+        """What happened, kept in the workspace's logs/."""
+        from catchment.monitor.metrics import Metrics
+        from catchment.monitor.record import Monitor
+        from catchment.monitor.store import Store, store_path
+
+        return Monitor(Store(store_path(self.workspace), keep=self.config.monitoring.keep), Metrics())
+
+    @property
+    def spark(self) -> SparkSession:
+        """The lake's Spark session, started when first asked for. SetupError if PySpark, Java or a jar is missing."""
+        from catchment.spark.session import session
+        from catchment.spark.settings import S3Access
+
+        with self._lock:
+            if self._spark is None:
+                settings = self.config.spark
+                self._spark = session(settings.master, settings.conf, S3Access.of(self.config.object_storage))
+            return self._spark
+
+    def check(self, *, spark: bool = True) -> list[Finding]:
+        """Whether everything that the configuration names is there and can do what is needed of it."""
+        return check(self.config, self.workspace, spark=spark)
+
+    def close(self) -> None:
+        """Let go of connections, files and Spark. Calling it twice is fine."""
+        with self._lock:
+            if self._spark is not None:
+                self._spark.stop()
+                self._spark = None
+            for bucket in self._buckets.values():
+                bucket.close()
+            self._buckets.clear()
+        with suppress(KeyError):
+            self.__dict__.pop("monitor").close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

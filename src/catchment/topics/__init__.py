@@ -1,0 +1,1 @@
+"""Topics: Kafka topics, exported exactly once."""
