@@ -25,6 +25,7 @@ CHUNK = 1 << 20
 # tell at once that a fresh file is whole because we renamed it into place. (A wrong guess, one in a thousand, takes
 # up a foreign file early: it is judged again when it changes.)
 _MARK = 417
+NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 def identity(stat: os.stat_result) -> str:
@@ -105,7 +106,7 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+        if error.errno not in NO_HARD_LINKS:
             raise
         # No hard links here. The key's lock is held, so only a program that is not Catchment could slip in between.
         if target.exists():

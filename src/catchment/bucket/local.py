@@ -1,34 +1,22 @@
 """A bucket in a local directory: keys are paths, any program can read them, several processes can write them.
 
-Beside the objects there is one folder, `.catchment/`:
-
-    tmp/                      files being written; renamed when whole
-    locks/<ab>                one lock for each 256th of the keys, held while a key changes
-    tags/<key>/<version>      the tags of one version of one key, as JSON
-    versions/<key>/<n>_<version>   old contents, and `<n>_<time>.deleted` where the key was deleted
-    etags/<key>               the ETag of one large file, so that it is read once and not by every process
-
-(`<key>` is a hash of the key.) Tags are written before the object and carry its version in their name, so a crash at
-any point leaves old content with old tags or new content with new tags, and perhaps a tags file that nothing names.
+Beside the objects there is one folder, `.catchment/`, for tags, old versions and locks: `beside.py` says what is in it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import logging
 import os
-import re
-import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from catchment.bucket import files
+from catchment.bucket.beside import Beside
 from catchment.bucket.contract import (
     ANY,
     RESERVED,
@@ -52,8 +40,6 @@ log = logging.getLogger(__name__)
 
 _SETTLE_NS = 2_000_000_000  # a foreign file is taken up when it has not changed for this long
 _LARGE = 1 << 20  # from this size on, an ETag is worth a file of its own
-_STALE_S = 24 * 3600  # a file in tmp/ that is older was left by a process that died
-_OLD = re.compile(r"(\d{8})_(.+?)(\.deleted)?")
 
 
 class LocalBucket(Bucket):
@@ -71,7 +57,7 @@ class LocalBucket(Bucket):
         self.name = str(self._root)
         self._keep = keep_versions
         self._durable = durable
-        self._own = self._root / RESERVED
+        self._beside = Beside(self._root / RESERVED, keep=keep_versions, durable=durable)
         self._etags: dict[tuple[int, int, int], str] = {}  # (inode, modification time, size) → ETag
         self._ready = False
         if create and self._root.parent.is_dir():
@@ -133,22 +119,19 @@ class LocalBucket(Bucket):
     def delete(self, key: str, *, version: str | None = None) -> None:
         path = self._path(key)
         self._must_be_there()
-        with files.translated(self.name, key), self._locked(key):
+        with files.translated(self.name, key), self._beside.locked(key):
             stat = _regular(path)
             current = files.identity(stat) if stat else None
             if version is None or version == current:
                 if stat is not None:
                     if version is None:
-                        self._archive(key, path)
-                        self._mark_deleted(key)
+                        self._beside.archive(key, path)
+                        self._beside.mark_deleted(key)
                     path.unlink()
                     if self._keep == 0 or version is not None:
-                        self._tags_file(key, files.identity(stat)).unlink(missing_ok=True)
+                        self._beside.set_tags(key, files.identity(stat), {})
             else:
-                for _, name, old in self._old(key):
-                    if name == version:
-                        old.unlink()
-                        self._tags_file(key, version).unlink(missing_ok=True)
+                self._beside.forget(key, version)
             if version is not None:
                 self._promote(key, path)
             self._drop_empty_folders(path.parent)
@@ -157,8 +140,8 @@ class LocalBucket(Bucket):
         path = self._path(target)
         given = None if tags is None else check_tags(tags)
         with files.translated(self.name, source), self._steady(source, version) as raw:
-            kept = self._read_tags(source, files.identity(raw.stat)) if given is None else given
-            aside = self._aside()
+            kept = self._beside.tags(source, files.identity(raw.stat)) if given is None else given
+            aside = self._beside.aside()
             with open(aside, "xb") as out:
                 try:
                     while chunk := raw.read(files.CHUNK):
@@ -173,15 +156,15 @@ class LocalBucket(Bucket):
 
     def tags(self, key: str, *, version: str | None = None) -> dict[str, str]:
         with files.translated(self.name, key), self._steady(key, version) as raw:
-            return self._read_tags(key, files.identity(raw.stat))
+            return self._beside.tags(key, files.identity(raw.stat))
 
     def tag(self, key: str, tags: Tags, *, version: str | None = None) -> None:
         given = check_tags(tags)
         self._path(key)
-        with files.translated(self.name, key), self._locked(key):
+        with files.translated(self.name, key), self._beside.locked(key):
             with self._steady(key, version) as raw:
                 found = files.identity(raw.stat)
-            self._write_tags(key, found, given)
+            self._beside.set_tags(key, found, given)
 
     def versions(self, key: str) -> Sequence[Version]:
         path = self._path(key)
@@ -191,19 +174,20 @@ class LocalBucket(Bucket):
             )
         self._must_be_there()
         found: list[Version] = []
-        with files.translated(self.name, key), self._locked(key):
+        with files.translated(self.name, key), self._beside.locked(key):
             if _regular(path) is not None:
                 with self._steady(key, None) as raw:
                     stat, etag = raw.stat, self._etag(key, raw)
                 found.append(Version(key, files.identity(stat), stat.st_size, etag, _moment(stat), True))
             seen = {version.version for version in found}
-            for _, name, old in reversed(self._old(key)):
-                stat = old.stat()
-                if old.name.endswith(".deleted"):
-                    found.append(Version(key, name, 0, "", _moment(stat), not found, deleted=True))
-                elif name not in seen:
-                    with files.SteadyFile(old, key) as raw:
-                        found.append(Version(key, name, stat.st_size, self._etag(key, raw), _moment(stat), not found))
+            for old in reversed(self._beside.old(key)):
+                with files.SteadyFile(old.path, key) as raw:
+                    moment = _moment(raw.stat)
+                    if old.deleted:
+                        found.append(Version(key, old.version, 0, "", moment, not found, deleted=True))
+                    elif old.version not in seen and files.identity(raw.stat) == old.version:
+                        etag = self._etag(key, raw)
+                        found.append(Version(key, old.version, raw.stat.st_size, etag, moment, not found))
         return found
 
     def check(self) -> None:
@@ -216,10 +200,10 @@ class LocalBucket(Bucket):
     def _put(self, key: str, path: Path, body: Body, when: Precondition, tags: dict[str, str]) -> Stat:
         self._must_be_there()
         with files.translated(self.name, key):
-            aside = self._aside()
+            aside = self._beside.aside()
             _, etag = files.write_aside(aside.parent, aside.name, body, durable=self._durable)
             try:
-                with self._locked(key):
+                with self._beside.locked(key):
                     # 1 judge
                     now = _regular(path)
                     if when is not ANY:
@@ -230,10 +214,10 @@ class LocalBucket(Bucket):
                     version = files.identity(stat)
                     # 3 tags, under the new version's name
                     if tags:
-                        self._write_tags(key, version, tags)
+                        self._beside.set_tags(key, version, tags)
                     # 4 keep what is there
                     if now is not None:
-                        self._archive(key, path)
+                        self._beside.archive(key, path)
                     # 5 rename: this is the put
                     try:
                         files.move(aside, path, exclusive=when.absent, durable=self._durable)
@@ -241,8 +225,8 @@ class LocalBucket(Bucket):
                         if when.absent and path.is_file():
                             raise Conflict(f"{key} is there already", key=key) from None
                         raise
-                    if now is not None:
-                        self._prune(key, files.identity(now))
+                    if now is not None and self._keep == 0:
+                        self._beside.set_tags(key, files.identity(now), {})
                     self._remember(key, stat, etag)
             finally:
                 aside.unlink(missing_ok=True)
@@ -254,7 +238,7 @@ class LocalBucket(Bucket):
         # A symbolic link inside the directory must not lead a key out of it.
         if os.path.realpath(path.parent) != str(path.parent) or os.path.islink(path):
             real = os.path.realpath(path)
-            if not real.startswith(f"{self.name.rstrip('/')}/") or real.startswith(str(self._own)):
+            if not real.startswith(f"{self.name.rstrip('/')}/") or real.startswith(str(self._beside.folder)):
                 raise BadKey(
                     f"key {key!r} leads out of {self.name} through a symbolic link",
                     key=key,
@@ -272,10 +256,14 @@ class LocalBucket(Bucket):
             if version is None or files.identity(raw.stat) == version:
                 return raw
             raw.close()
-        for _, name, old in self._old(key) if version else ():
-            if name == version and not old.name.endswith(".deleted"):
+        for old in self._beside.old(key) if version else ():
+            if old.version == version and not old.deleted:
                 with suppress(FileNotFoundError):
-                    return files.SteadyFile(old, key)
+                    raw = files.SteadyFile(old.path, key)
+                    # A program that still wrote to the file when we kept it made it something else.
+                    if files.identity(raw.stat) == version:
+                        return raw
+                    raw.close()
         raise missing
 
     def _stat(self, key: str, stat: os.stat_result, etag: str) -> Stat:
@@ -283,31 +271,14 @@ class LocalBucket(Bucket):
         return Stat(key, stat.st_size, etag, _moment(stat), version)
 
     def _must_be_there(self) -> None:
-        if self._ready and self._own.exists():
+        if self._ready and self._beside.folder.exists():
             return
         if not self._root.is_dir():
             raise BucketMissing(
                 f"{self.name} is not a directory", hint="create it, mount it, or correct `path` in object_storage"
             )
         self._ready = True
-        self._sweep()
-
-    def _sweep(self) -> None:
-        """Remove what processes that died left in tmp/."""
-        with suppress(FileNotFoundError, PermissionError), os.scandir(self._own / "tmp") as items:
-            for item in items:
-                with suppress(FileNotFoundError, PermissionError):
-                    if time.time() - item.stat().st_mtime > _STALE_S:
-                        os.unlink(item.path)
-
-    def _aside(self) -> Path:
-        folder = self._own / "tmp"
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{os.getpid()}-{secrets.token_hex(8)}"
-
-    def _locked(self, key: str) -> AbstractContextManager[None]:
-        return files.locked(self._own / "locks" / _hash(key)[:2])
+        self._beside.sweep()
 
     # ETags
 
@@ -319,12 +290,9 @@ class LocalBucket(Bucket):
             return None
 
     def _etag(self, key: str, raw: files.SteadyFile) -> str:
-        version = files.identity(raw.stat)
         known = self._etags.get(_look(raw.stat))
         if known is None and raw.stat.st_size >= _LARGE:
-            with suppress(FileNotFoundError):
-                name, _, etag = self._etag_file(key).read_text().partition(" ")
-                known = etag if name == version and etag else None
+            known = self._beside.etag(key, files.identity(raw.stat))
         if known is None:
             known = files.digest(raw)
             raw.seek(0)
@@ -339,93 +307,19 @@ class LocalBucket(Bucket):
             self._etags.clear()
         self._etags[_look(stat)] = etag
         if stat.st_size >= _LARGE:
-            with suppress(OSError):  # only a cache: a read-only directory works without it
-                self._write_own(self._etag_file(key), f"{files.identity(stat)} {etag}".encode(), durable=False)
-
-    def _etag_file(self, key: str) -> Path:
-        return self._own / "etags" / _spread(key)
-
-    # tags
-
-    def _tags_file(self, key: str, version: str) -> Path:
-        return self._own / "tags" / _spread(key) / f"{version}.json"
-
-    def _read_tags(self, key: str, version: str) -> dict[str, str]:
-        try:
-            return cast(dict[str, str], json.loads(self._tags_file(key, version).read_bytes()))
-        except FileNotFoundError:
-            return {}
-
-    def _write_tags(self, key: str, version: str, tags: dict[str, str]) -> None:
-        path = self._tags_file(key, version)
-        if tags:
-            self._write_own(path, json.dumps(tags, sort_keys=True).encode(), durable=self._durable)
-        else:
-            path.unlink(missing_ok=True)
-
-    def _write_own(self, path: Path, content: bytes, *, durable: bool) -> None:
-        aside = self._aside()
-        files.write_aside(aside.parent, aside.name, content, durable=durable)
-        files.move(aside, path, exclusive=False, durable=durable)
-
-    # versions
-
-    def _old(self, key: str) -> Sequence[tuple[int, str, Path]]:
-        """Number, version and file of every old version, oldest first."""
-        folder = self._own / "versions" / _spread(key)
-        try:
-            names = sorted(os.listdir(folder))
-        except FileNotFoundError:
-            return []
-        return [(int(m[1]), m[2], folder / name) for name in names if (m := _OLD.fullmatch(name))]
-
-    def _archive(self, key: str, path: Path) -> None:
-        """Keep the current content as an old version: a second name for the same file, so it costs no space yet."""
-        if self._keep:
-            self._add_old(key, files.identity(path.stat()), path)
-
-    def _mark_deleted(self, key: str) -> None:
-        if self._keep:
-            aside = self._aside()
-            files.write_aside(aside.parent, aside.name, b"", durable=False)
-            self._add_old(key, f"{time.time_ns():020d}.deleted", aside)
-            aside.unlink()
-
-    def _add_old(self, key: str, name: str, content: Path) -> None:
-        old = self._old(key)
-        if old and old[-1][2].name.endswith(f"_{name}"):
-            return  # a process that died between archiving and renaming did this already
-        folder = self._own / "versions" / _spread(key)
-        folder.mkdir(parents=True, exist_ok=True)
-        number = old[-1][0] + 1 if old else 1
-        os.link(content, folder / f"{number:08d}_{name}")
-
-    def _prune(self, key: str, replaced: str) -> None:
-        if self._keep == 0:
-            self._tags_file(key, replaced).unlink(missing_ok=True)
-        for _, version, old in self._old(key)[: -self._keep or None] if self._keep else ():
-            old.unlink()
-            self._tags_file(key, version).unlink(missing_ok=True)
+            self._beside.keep_etag(key, files.identity(stat), etag)
 
     def _promote(self, key: str, path: Path) -> None:
         """Without a current object, the newest old one is current, unless it is a mark that says deleted."""
-        if _regular(path) is None and (old := self._old(key)) and not old[-1][2].name.endswith(".deleted"):
-            files.move(old[-1][2], path, exclusive=False, durable=self._durable)
+        old = self._beside.old(key)
+        if _regular(path) is None and old and not old[-1].deleted:
+            files.move(old[-1].path, path, exclusive=False, durable=self._durable)
 
     def _drop_empty_folders(self, folder: Path) -> None:
         with suppress(OSError):
             while folder != self._root:
                 folder.rmdir()
                 folder = folder.parent
-
-
-def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _spread(key: str) -> str:
-    name = _hash(key)
-    return f"{name[:2]}/{name[:40]}"
 
 
 def _regular(path: Path) -> os.stat_result | None:

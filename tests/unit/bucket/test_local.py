@@ -17,7 +17,7 @@ import pytest
 
 from catchment.bucket.contract import ABSENT, Bucket
 from catchment.bucket.local import LocalBucket
-from catchment.errors import BadKey, BucketMissing, CatchmentError, Conflict, Denied, NotFound, StorageFull, Transient
+from catchment.errors import BadKey, BucketMissing, Conflict, Denied, NotFound, StorageFull, Transient
 
 
 @pytest.fixture
@@ -408,6 +408,26 @@ def test_what_a_process_that_died_left_behind_is_removed_after_a_day(root: Path)
     assert not left.exists()
 
 
-def test_errors_are_all_of_one_tree(bucket: LocalBucket) -> None:
-    with pytest.raises(CatchmentError):
-        bucket.get("none")
+def test_deleting_and_putting_again_and_again_keeps_only_so_many_versions(root: Path) -> None:
+    bucket = LocalBucket(root, keep_versions=3)
+    for n in range(10):
+        bucket.put("k", str(n).encode(), tags={"n": str(n)})
+        bucket.delete("k")
+    assert len(bucket.versions("k")) == 3
+    assert len(list((root / ".catchment" / "versions").rglob("*_*"))) == 3
+
+
+def test_an_old_version_that_its_writer_went_on_writing_to_is_no_longer_that_version(root: Path) -> None:
+    bucket = LocalBucket(root)
+    with (root / "k").open("wb") as still_open:
+        still_open.write(b"half")
+        still_open.flush()
+        version = bucket.head("k").version
+        bucket.put("k", b"ours")
+        assert bucket.get("k", version=version) == b"half"
+        time.sleep(0.02)
+        still_open.write(b" and the rest")
+    with pytest.raises(NotFound):
+        bucket.get("k", version=version)
+    assert [v.size for v in bucket.versions("k")] == [4]
+    assert bucket.get("k") == b"ours"
