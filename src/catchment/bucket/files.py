@@ -166,7 +166,8 @@ class SteadyFile(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        self._file.close()
+        if hasattr(self, "_file"):  # else it could not be opened, and Python closes what is left of us
+            self._file.close()
         super().close()
 
 

