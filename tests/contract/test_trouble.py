@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+from botocore.exceptions import ConnectionClosedError
 
 from catchment.bucket.contract import Bucket
 from catchment.bucket.probe import probe
@@ -32,6 +34,8 @@ def every_call(bucket: Bucket) -> list[Callable[[], object]]:
         lambda: list(bucket.list("some/prefix", after="x")),
         lambda: list(bucket.children()),
         lambda: bucket.get("k"),
+        lambda: bucket.read("k"),
+        lambda: bucket.open("k").__enter__(),
         lambda: bucket.head("k"),
         lambda: bucket.put("k", b"x"),
         lambda: bucket.copy("k", "l"),
@@ -44,7 +48,7 @@ def every_call(bucket: Bucket) -> list[Callable[[], object]]:
 
 
 def test_a_missing_bucket_is_an_error_and_never_an_empty_one(server: S3Server) -> None:
-    for number in range(12):
+    for number in range(14):
         # A new client each time: what one call learned must not help the next.
         with closing(s3_client(server, "no-such-bucket")) as bucket:
             with pytest.raises(BucketMissing) as caught:
@@ -188,6 +192,51 @@ def test_two_prefixes_of_one_bucket_do_not_see_each_other(server: S3Server) -> N
         assert [entry.key for entry in two.list()] == ["x"]
         assert [entry.key for entry in one.list()] == ["b/x", "x"]
         assert one.get("x") == b"1"
+
+
+def test_keys_that_only_s3_can_hold_are_left_out_and_said(moto: S3Server, caplog: pytest.LogCaptureFixture) -> None:
+    name = moto.fresh_bucket()
+    with closing(moto.client()) as client:
+        for key in ("a//b", "./c", "/d", "fine"):
+            client.put_object(Bucket=name, Key=key, Body=b"1")
+    with closing(s3_client(moto, name, prefix="")) as bucket, caplog.at_level("WARNING"):
+        assert [entry.key for entry in bucket.list()] == ["fine"]
+    assert "a//b" in caplog.text
+
+
+def test_a_multipart_upload_that_fails_leaves_no_parts(server: S3Server, tmp_path: Path) -> None:
+    name = server.fresh_bucket()
+    sent: list[str] = []
+
+    def breaks(operation: str) -> None:
+        sent.append(operation)
+        if operation == "UploadPart" and sent.count("UploadPart") == 2:
+            raise ConnectionClosedError(endpoint_url=server.endpoint)
+
+    path = tmp_path / "large"
+    path.write_bytes(bytes(11 << 20))
+    bucket = S3Bucket(
+        name,
+        endpoint_url=server.endpoint,
+        region_name=server.region,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+        multipart_above=5 << 20,
+        on_request=breaks,
+    )
+    with closing(bucket), closing(server.client()) as client:
+        with pytest.raises(Unreachable):
+            bucket.put("k", path)
+        assert client.list_multipart_uploads(Bucket=name).get("Uploads", []) == []
+        assert list(bucket.list()) == []
+    assert "AbortMultipartUpload" in sent
+
+
+def test_many_versions_of_one_key_are_more_than_a_page(moto: S3Server) -> None:
+    with closing(s3_client(moto, moto.fresh_bucket())) as bucket:
+        for n in range(1005):
+            bucket.put("k", str(n).encode())
+        assert len(bucket.versions("k")) == 1005
 
 
 def test_folder_marks_of_other_tools_are_not_objects(server: S3Server) -> None:

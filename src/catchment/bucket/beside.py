@@ -123,7 +123,7 @@ class Beside:
         """Note that the key was deleted now."""
         if self._keep:
             aside = self.aside()
-            files.write_aside(aside.parent, aside.name, b"", durable=False)
+            files.write_aside(aside, b"", durable=False)
             try:
                 self._add(key, f"{time.time_ns():020d}.deleted", aside)
             finally:
@@ -142,23 +142,28 @@ class Beside:
             return  # a process that died between keeping and renaming did this already
         folder = self.folder / "versions" / _spread(key)
         folder.mkdir(parents=True, exist_ok=True)
-        _second_name(content, folder / f"{before[-1].number + 1 if before else 1:08d}_{name}")
-        for old in before[: len(before) + 1 - self._keep]:
-            self.forget(key, old.version)
+        self._second_name(content, folder / f"{before[-1].number + 1 if before else 1:08d}_{name}")
+
+    def prune(self, key: str) -> None:
+        """Remove the old versions that are too many."""
+        old = self.old(key)
+        for one in old[: max(0, len(old) - self._keep)]:
+            self.forget(key, one.version)
+
+    def _second_name(self, content: Path, path: Path) -> None:
+        try:
+            os.link(os.path.realpath(content), path)  # the file itself, should the key be a symbolic link to it
+        except OSError as error:
+            if error.errno not in files.NO_HARD_LINKS and error.errno != errno.EXDEV:
+                raise
+            aside = self.aside()
+            shutil.copy2(content, aside)  # with its time, which is its version
+            os.rename(aside, path)
 
     def _write(self, path: Path, content: bytes, *, durable: bool) -> None:
         aside = self.aside()
-        files.write_aside(aside.parent, aside.name, content, durable=durable)
+        files.write_aside(aside, content, durable=durable)
         files.move(aside, path, exclusive=False, durable=durable)
-
-
-def _second_name(content: Path, path: Path) -> None:
-    try:
-        os.link(content, path)
-    except OSError as error:
-        if error.errno not in files.NO_HARD_LINKS and error.errno != errno.EXDEV:
-            raise
-        shutil.copy2(content, path)  # with its time, which is its version
 
 
 def _hash(key: str) -> str:

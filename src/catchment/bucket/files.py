@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from stat import S_ISREG
+from typing import IO, Any
 
-from catchment.bucket.contract import Body
 from catchment.errors import BadKey, BucketError, Denied, NotFound, StorageFull, Transient
 
 CHUNK = 1 << 20
@@ -38,12 +38,16 @@ def stamped(stat: os.stat_result) -> bool:
     return stat.st_mtime_ns % 1000 == _MARK
 
 
-def stamp(path: Path, *, above: int = 0) -> None:
+def stamp(path: Path, *, above: int = 0) -> os.stat_result:
     """Give a finished file its modification time: now, and never one at or before `above`."""
-    micros = time.time_ns() // 1000
-    if micros * 1000 + _MARK <= above:
-        micros = above // 1000 + 1
-    os.utime(path, ns=(micros * 1000 + _MARK,) * 2)
+    micros, step = max(time.time_ns(), above) // 1000, 1
+    while True:
+        os.utime(path, ns=(micros * 1000 + _MARK,) * 2)
+        stat = os.stat(path)
+        if stat.st_mtime_ns > above:
+            return stat
+        # Where times are coarser than ours (whole seconds, say), go as far ahead as it takes.
+        micros, step = micros + step, step * 10
 
 
 def digest(stream: io.RawIOBase) -> str:
@@ -60,9 +64,8 @@ def digest_of(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def write_aside(folder: Path, name: str, body: Body, *, durable: bool) -> tuple[Path, str]:
-    """Write body to a new file in folder, on disk when `durable`. Returns it and its ETag; on failure it is gone."""
-    path = folder / name
+def write_aside(path: Path, body: bytes | IO[bytes] | io.RawIOBase, *, durable: bool) -> str:
+    """Write body to this new file, stamped, and on disk when `durable`. Returns its ETag; on failure it is gone."""
     state = hashlib.blake2b(digest_size=16)
     try:
         with open(path, "xb") as out:
@@ -70,18 +73,18 @@ def write_aside(folder: Path, name: str, body: Body, *, durable: bool) -> tuple[
                 state.update(body)
                 out.write(body)
             else:
-                with open(body, "rb") as source:
-                    while chunk := source.read(CHUNK):
-                        state.update(chunk)
-                        out.write(chunk)
+                while chunk := body.read(CHUNK):
+                    state.update(chunk)
+                    out.write(chunk)
             out.flush()
+            stamp(path)
             if durable:
                 os.fsync(out.fileno())
     except BaseException:
         with suppress(OSError):
             path.unlink(missing_ok=True)
         raise
-    return path, state.hexdigest()
+    return state.hexdigest()
 
 
 def move(source: Path, target: Path, *, exclusive: bool, durable: bool) -> None:
@@ -97,7 +100,8 @@ def move(source: Path, target: Path, *, exclusive: bool, durable: bool) -> None:
             # The folder is not there, or a delete just took it away because it was empty.
             if attempt == 99 or not source.exists():
                 raise
-            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError, FileExistsError):  # deletes may win this race as well: try again
+                target.parent.mkdir(parents=True, exist_ok=True)
     if durable:
         sync_folder(target.parent)
 
@@ -138,6 +142,7 @@ def locked(path: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not: a process forked meanwhile has the file open too
         os.close(handle)
 
 
@@ -146,9 +151,14 @@ class SteadyFile(io.RawIOBase):
 
     def __init__(self, path: Path, key: str) -> None:
         super().__init__()
-        self._file = io.FileIO(path)
+        # Without waiting: to open a named pipe would be to wait for its writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._file = io.FileIO(handle, "rb")
         self._key = key
-        self.stat = os.fstat(self._file.fileno())
+        self.stat = os.fstat(handle)
+        if not S_ISREG(self.stat.st_mode):
+            self.close()
+            raise IsADirectoryError(errno.EISDIR, "not a file", str(path))
 
     def readable(self) -> bool:
         return True
@@ -192,5 +202,8 @@ def translated(root: str, key: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not key:
+            kind = _WORDS[error.errno][0] if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else BucketError
+            raise kind(f"{root}: {error.strerror}", hint="correct `path` in object_storage") from error
         kind, what, hint = _WORDS.get(error.errno or 0, (BucketError, f"failed: {error.strerror or error}", ""))
-        raise kind(f"{key or 'the folder'} {what} (in {root})", key=key, hint=hint) from error
+        raise kind(f"{key} {what} (in {root})", key=key, hint=hint) from error

@@ -16,6 +16,7 @@ wrote under it. The key is never deleted; a record that a person removed reads a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +99,11 @@ class Leases:
         try:
             return swap(self._bucket, lease.document, record, nonce=self._nonce)
         except Conflict:
+            # An earlier change of ours may have taken effect although every reply to it was lost.
+            now = read(self._bucket, lease.key)
+            if all(now.value.get(name) == record[name] for name in ("owner", "epoch")) and now.value["state"] == "held":
+                with suppress(Conflict):
+                    return swap(self._bucket, now, record, nonce=self._nonce)
             raise LeaseLost(
                 f"the lease {lease.key} (epoch {lease.epoch}) is no longer held by {lease.owner}",
                 hint="stop this work; whoever holds it now goes on",

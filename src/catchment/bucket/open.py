@@ -14,10 +14,9 @@ def open_bucket(storage: Storage, *, create: bool = True, retry: bool = True) ->
     if storage.path is not None:
         from catchment.bucket.local import LocalBucket
 
+        below = storage.path.parent if create else None
         root = storage.path / storage.prefix
-        if create and storage.prefix and storage.path.parent.is_dir():
-            root.parent.mkdir(parents=True, exist_ok=True)
-        return Counting(LocalBucket(root, keep_versions=storage.versions, create=create))
+        return Counting(LocalBucket(root, keep_versions=storage.versions, create_below=below))
 
     from catchment.bucket.s3 import S3Bucket  # boto3 takes a third of a second to import
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from catchment.bucket.contract import ABSENT, Bucket, Support, matches
-from catchment.errors import BucketError, Conflict, Denied, StorageFull, Transient, Unsupported
+from catchment.errors import BucketError, Conflict, Denied, StorageFull, Transient
 
 PREFIX = "_catchment/probe/"
 
@@ -20,8 +20,8 @@ def probe(bucket: Bucket) -> Support:
     stale = bucket.put(key, b"one").etag
     try:
         return Support(
-            absent=_refused(bucket, key, stale_etag=None) and _accepted_absent(bucket, f"{key}-absent"),
             matches=_matches(bucket, key, stale),
+            absent=_refused(bucket, key, stale_etag=None) and _accepted_absent(bucket, f"{key}-absent"),
             tags=_tags(bucket, key),
             versions=_versions(bucket, key),
         )
@@ -88,5 +88,5 @@ def _remove(bucket: Bucket, key: str) -> None:
     try:
         for version in bucket.versions(key):
             bucket.delete(key, version=version.version)
-    except Unsupported:
+    except BucketError:  # no versions here, or none that these credentials may list or remove
         bucket.delete(key)

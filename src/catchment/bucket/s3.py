@@ -7,6 +7,7 @@ are off, because `Retrying` decides what is worth trying again and `Counting` ha
 from __future__ import annotations
 
 import io
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -42,6 +43,7 @@ from catchment.errors import BadKey, NotFound, Unsupported
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
+log = logging.getLogger(__name__)
 _LAST = "\U0010ffff"  # sorts after whatever a key can have in its place
 _PART_SIZE = 64 << 20
 _SINGLE_LIMIT = 5 << 30  # S3 takes no larger body in one request
@@ -157,20 +159,22 @@ class S3Bucket(Bucket):
         for page in self._pages(prefix, after):
             for item in page.get("Contents", []):
                 entry = self._entry(item)
-                if not entry.key.endswith("/") and entry.key > after:
+                if entry.key > after and _is_object(entry.key):
                     yield entry
 
     def children(self, prefix: str = "", *, after: str = "") -> Iterator[Entry | Folder]:
-        start = after + _LAST if after.endswith("/") else after  # nothing inside a folder that was given already
+        # Nothing inside a folder that was given already.
+        given = after.endswith("/") and after.startswith(prefix) and after != prefix
+        start = after + _LAST if given else after
         for page in self._pages(prefix, start, Delimiter="/"):
             found: list[Entry | Folder] = [
                 Folder(common["Prefix"][len(self._prefix) :]) for common in page.get("CommonPrefixes", [])
             ]
-            found += [self._entry(item) for item in page.get("Contents", []) if not item["Key"].endswith("/")]
+            found += [entry for item in page.get("Contents", []) if _is_object((entry := self._entry(item)).key)]
             yield from sorted((item for item in found if item.key > after), key=lambda item: item.key)
 
     def delete(self, key: str, *, version: str | None = None) -> None:
-        with suppress(NotFound), self._explained(key):
+        with suppress(NotFound), self._explained(key, version=version):
             self._client.delete_object(Bucket=self._bucket, Key=self._full(key), **_version_argument(version))
 
     def copy(self, source: str, target: str, *, version: str | None = None, tags: Tags | None = None) -> Stat:
@@ -376,6 +380,18 @@ def _reading(body: Body) -> Iterator[Any]:
     else:
         with body.open("rb") as file:
             yield file
+
+
+def _is_object(key: str) -> bool:
+    """Leave out folder marks, and what other tools stored under a key that only S3 can hold; say so of the latter."""
+    if key.endswith("/"):
+        return False
+    try:
+        check_key(key)
+    except BadKey as error:
+        log.warning("%s; it is left out", error.message)
+        return False
+    return True
 
 
 def _plain(etag: str) -> str:

@@ -62,6 +62,14 @@ _BY_STATUS: dict[int, str] = {
     501: "NotImplemented",
     507: "StorageFull",
 }
+_ON_A_VERSION = (
+    "GetObject",
+    "HeadObject",
+    "CopyObject",
+    "GetObjectTagging",
+    "PutObjectTagging",
+    "DeleteObjectTagging",
+)
 _BARE = ("404", "NotFound", "409", "Conflict", "")  # what an answer without a body is given as
 
 
@@ -77,6 +85,8 @@ def explain(
     code = str(answer["Error"].get("Code", ""))
     if code in ("InvalidArgument", "BadRequest", "400", "InvalidRequest") and version is not None:
         code = "NoSuchVersion"  # what servers say to a version id that is not even of their form
+    if code in ("MethodNotAllowed", "405") and key and getattr(error, "operation_name", "") in _ON_A_VERSION:
+        code = "NoSuchKey"  # what servers say of a version that is the mark of a delete
     # An unknown code with 404 or 409 is some other thing that is not there, or some other conflict.
     if code not in _BY_CODE and (status not in (404, 409) or code in _BARE):
         code = _BY_STATUS.get(status, code)

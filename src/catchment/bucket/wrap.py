@@ -8,7 +8,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -35,15 +35,10 @@ class Wrapper(Bucket):
 
     @contextmanager
     def open(self, key: str, *, version: str | None = None, etag: str | None = None) -> Iterator[BinaryIO]:
-        opening = self.inner.open(key, version=version, etag=etag)
-        stream = self._call("open", key, opening.__enter__)
-        try:
-            yield stream
-        except BaseException as error:
-            if not opening.__exit__(type(error), error, error.__traceback__):
-                raise
-        else:
-            opening.__exit__(None, None, None)
+        with ExitStack() as opened:
+            yield self._call(
+                "open", key, lambda: opened.enter_context(self.inner.open(key, version=version, etag=etag))
+            )
 
     def get(self, key: str, *, version: str | None = None, etag: str | None = None) -> bytes:
         return self._call("get", key, lambda: self.inner.get(key, version=version, etag=etag))

@@ -17,7 +17,7 @@ import click
 
 from catchment.cli.main import COMMANDS, VERSION, help_text
 from catchment.cli.output import tell_error
-from catchment.errors import CatchmentError
+from catchment.errors import CatchmentError, UsageError
 
 
 class Lazy(click.Group):
@@ -60,8 +60,8 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "catchment"
-        click.echo(f"catchment: {error.format_message()}\n  → see: {path} --help", err=True)
-        return 2
+        usage = UsageError(error.format_message(), hint=f"see: {path} --help")
+        return tell_error(usage, as_json="--json" in arguments)
     except CatchmentError as error:
         return tell_error(error, as_json="--json" in arguments)
     except (KeyboardInterrupt, click.Abort):

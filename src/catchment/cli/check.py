@@ -9,7 +9,7 @@ from catchment.cli.output import Given, options, say, table
 _STYLES = {"ok": "green", "limited": "yellow", "failed": "bold red", "unused": "dim"}
 
 
-@click.command(short_help="Say whether buckets, Spark and brokers are in reach.")
+@click.command()
 @click.option("--spark/--no-spark", default=True, help="Start Spark and run a small job.", show_default=True)
 @options
 def check(*, given: Given, spark: bool) -> None:

@@ -72,7 +72,7 @@ def _is_object(path: Path) -> bool:
     return path.is_file() and not path.name.startswith(".")  # Hadoop keeps checksums in dot files
 
 
-@click.command(short_help="Show a small lake on this machine, from nothing to a query.")
+@click.command()
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the lake in this folder.")
 @options
 def demo(*, given: Given, keep: Path | None) -> None:

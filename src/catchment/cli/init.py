@@ -9,7 +9,7 @@ import click
 from catchment.cli.output import Given, options, say
 
 
-@click.command(short_help="Write a commented catchment.yaml to start from.")
+@click.command()
 @click.option("--force", is_flag=True, help="Write over a file that is there already.")
 @options
 def init(*, given: Given, force: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from catchment import __version__
 
@@ -41,12 +42,11 @@ Options:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given in ([], ["-h"], ["--help"]):
-        print(help_text())
+    if given in ([], ["-h"], ["--help"], ["--version"]):
+        with suppress(BrokenPipeError):  # whoever asked has gone
+            sys.stdout.write((VERSION if given == ["--version"] else help_text()) + "\n")
+            sys.stdout.flush()
         sys.exit(0 if given else 2)
-    if given == ["--version"]:
-        print(VERSION)
-        sys.exit(0)
     from catchment.cli.app import run
 
     sys.exit(run(given))

@@ -10,6 +10,8 @@ from catchment.errors import UsageError
 
 def begin(path: Path, *, force: bool = False) -> Path:
     """Write the annotated sample to a path that nothing is at yet (or over it, with force). Returns the path."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint=f"name the file too, for example {path / 'catchment.yaml'}")
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(sample_text())

@@ -5,6 +5,7 @@ Each part is looked at on its own and within seconds; one that fails hides no ot
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from catchment.bucket.contract import Support
 from catchment.bucket.open import open_bucket
 from catchment.bucket.probe import probe
 from catchment.config import Config, Storage, Topic
 from catchment.errors import CatchmentError, Denied
 
+log = logging.getLogger(__name__)
 _BROKER_TIMEOUT = 5.0  # seconds
 
 
@@ -81,28 +84,29 @@ def _storage(storage: Storage, config: Config) -> Finding:
             try:
                 support = probe(bucket)
             except Denied as error:
-                return finding(Verdict.LIMITED, "can be read, but not written", error.hint)
-        can = {
-            "conditional writes": support.compare_and_set,
-            "tags": support.tags,
-            "versions": support.versions,
-        }
-        words = ", ".join(f"{'' if yes else 'no '}{what}" for what, yes in can.items())
-        if not support.compare_and_set:
-            needs = _needs_compare_and_set(storage, config)
-            if needs:
-                return finding(
-                    Verdict.FAILED,
-                    f"reachable; {words}",
-                    f"{needs} cannot work here: use a store with conditional writes, or 'hashed' for feeds alone",
-                )
-            return finding(Verdict.LIMITED, f"reachable; {words}", "feeds with 'hashed' work; nothing else can")
-        return finding(Verdict.OK, f"reachable; {words}")
-
-    def finding(verdict: Verdict, detail: str, hint: str = "") -> Finding:
-        return Finding("object storage", storage.id, verdict, detail, hint)
+                return judge_read_only(storage, config, error.hint)
+        return judge(storage, config, support)
 
     return _told("object storage", storage.id, look)
+
+
+def judge(storage: Storage, config: Config, support: Support) -> Finding:
+    """What a store's abilities mean for this configuration. Pure."""
+    can = {"conditional writes": support.compare_and_set, "tags": support.tags, "versions": support.versions}
+    detail = "reachable; " + ", ".join(f"{'' if yes else 'no '}{what}" for what, yes in can.items())
+    if support.compare_and_set:
+        return Finding("object storage", storage.id, Verdict.OK, detail)
+    if needs := _needs_compare_and_set(storage, config):
+        hint = f"{needs} cannot work here: use a store with conditional writes, or 'hashed' for feeds alone"
+        return Finding("object storage", storage.id, Verdict.FAILED, detail, hint)
+    return Finding("object storage", storage.id, Verdict.LIMITED, detail, "feeds with 'hashed' work; nothing else can")
+
+
+def judge_read_only(storage: Storage, config: Config, hint: str) -> Finding:
+    """A store that can only be read serves whoever only reads."""
+    writes = config.feeds or _needs_compare_and_set(storage, config)
+    verdict = Verdict.FAILED if writes else Verdict.LIMITED
+    return Finding("object storage", storage.id, verdict, "can be read, but not written", hint)
 
 
 def _needs_compare_and_set(storage: Storage, config: Config) -> str:
@@ -162,3 +166,8 @@ def _told(part: str, name: str, look: Callable[[], Finding]) -> Finding:
         return look()
     except CatchmentError as error:
         return Finding(part, name, Verdict.FAILED, error.message, error.hint)
+    except Exception as error:  # one part's surprise must not hide what is known of the others
+        log.debug("%s %s", part, name, exc_info=True)
+        said = str(error).strip().splitlines()[:1]
+        hint = "run it again with -vv to see where this comes from"
+        return Finding(part, name, Verdict.FAILED, f"{type(error).__name__}: {''.join(said)[:300]}", hint)

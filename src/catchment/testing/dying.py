@@ -51,7 +51,7 @@ class DyingBucket(Wrapper):
             self.calls += 1
             self.log.append(f"{operation} {key}")
             mine = self.calls == self._at
-            if mine and self._error is None:
+            if mine and (self._error is None or isinstance(self._error, Died)):
                 self._dead = True
         if mine and self._when == "before":
             raise self._error or Died

@@ -93,6 +93,16 @@ def test_an_owner_that_was_taken_over_finds_out(world: World) -> None:
     assert world.held("a").owner == "b"
 
 
+def test_a_renewal_whose_reply_was_lost_can_be_made_again(world: World) -> None:
+    lease = world.take("a")
+    world.leases["a"].renew(lease)  # took effect, but whoever asked for it never heard
+    again = world.leases["a"].renew(lease)
+    assert again.epoch == 1
+    world.leases["a"].free(again)
+    with pytest.raises(LeaseLost):
+        world.leases["a"].renew(lease)
+
+
 def test_the_owner_itself_does_not_get_it_twice(world: World) -> None:
     world.take("a")
     assert world.held("a").owner == "a"

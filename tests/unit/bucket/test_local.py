@@ -129,6 +129,15 @@ def test_a_copy_of_the_lake_keeps_tags_and_versions(bucket: LocalBucket, root: P
     assert [copy.tags("k", version=v.version) for v in copy.versions("k")] == [{"n": "2"}, {"n": "1"}]
 
 
+def test_as_many_versions_are_kept_as_were_asked_for(root: Path) -> None:
+    bucket = LocalBucket(root)
+    for n in range(21):
+        bucket.put("k", str(n).encode())
+        assert len(bucket.versions("k")) == n + 1
+    bucket.put("k", b"one more")
+    assert len(bucket.versions("k")) == 21
+
+
 def test_only_so_many_versions_are_kept(root: Path) -> None:
     bucket = LocalBucket(root, keep_versions=3)
     for n in range(10):
@@ -159,6 +168,10 @@ def test_a_missing_directory_is_an_error_and_never_an_empty_bucket(tmp_path: Pat
         lambda: bucket.put("k", b""),
         lambda: bucket.delete("k"),
         lambda: bucket.versions("k"),
+        lambda: bucket.read("k"),
+        lambda: bucket.tags("k"),
+        lambda: bucket.tag("k", {"a": "b"}),
+        lambda: bucket.copy("k", "l"),
         bucket.check,
     ]
     for call in calls:
@@ -176,10 +189,10 @@ def test_a_directory_that_vanishes_later_is_an_error_too(bucket: LocalBucket, ro
         list(bucket.list())
 
 
-def test_create_makes_the_last_folder_only(tmp_path: Path) -> None:
-    LocalBucket(tmp_path / "new", create=True).put("k", b"")
+def test_folders_are_made_only_below_one_that_is_there(tmp_path: Path) -> None:
+    LocalBucket(tmp_path / "new" / "prefix", create_below=tmp_path).put("k", b"")
     with pytest.raises(BucketMissing):
-        LocalBucket(tmp_path / "no" / "such" / "parent", create=True).put("k", b"")
+        LocalBucket(tmp_path / "no" / "such", create_below=tmp_path / "no").put("k", b"")
 
 
 def test_a_link_cannot_lead_a_key_out(bucket: LocalBucket, root: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -203,6 +216,9 @@ def test_a_link_cannot_lead_a_key_out(bucket: LocalBucket, root: Path, caplog: p
     with caplog.at_level(logging.WARNING):
         assert [entry.key for entry in bucket.list()] == ["fine"]
     assert "leads out" in caplog.text
+    for prefix in ("folder/", "folder/s", "own/", ".catchment/"):
+        assert list(bucket.list(prefix)) == []
+        assert list(bucket.children(prefix)) == []
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
     assert (outside / "secret").read_bytes() == b"secret"
 

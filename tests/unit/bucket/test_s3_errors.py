@@ -58,6 +58,13 @@ def test_a_key_that_is_gone_under_if_match_is_a_conflict() -> None:
     assert type(explain(answer("NoSuchBucket", 404), where="l", key="k", conditional=True)) is errors.BucketMissing
 
 
+def test_the_mark_of_a_delete_is_nothing_to_read() -> None:
+    for operation, kind in (("GetObjectTagging", errors.NotFound), ("PutObject", errors.Unsupported)):
+        error = answer("MethodNotAllowed", 405)
+        error.operation_name = operation
+        assert type(explain(error, where="s3://lake", key="k")) is kind
+
+
 def test_a_bare_404_to_a_listing_is_a_missing_bucket_and_never_an_empty_one() -> None:
     assert type(explain(answer("404", 404), where="s3://lake")) is errors.BucketMissing
 

@@ -100,6 +100,14 @@ def test_a_listing_that_cannot_be_read_to_its_end_raises() -> None:
     assert seen == ["k0", "k1", "k2"]
 
 
+def test_opening_is_tried_again() -> None:
+    memory, clock = MemoryBucket(), FakeClock()
+    memory.put("k", b"x")
+    with retrying(DyingBucket(memory, at=1, error=lost_reply()), clock).open("k") as stream:
+        assert stream.read() == b"x"
+    assert clock.slept == [1.0]
+
+
 def test_an_error_of_the_reader_passes_through_open() -> None:
     memory = MemoryBucket()
     memory.put("k", b"x")
