@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,10 +28,8 @@ class Demo:
 
 
 NEXT = """Try next:
-  catchment init            write a commented catchment.yaml to start from
-  catchment check           say whether its buckets, Spark and brokers are in reach
-  make test                 run every test, on a real Kafka broker and a real S3 server
-"""
+  {catchment} init     write a commented catchment.yaml to start from
+  {catchment} check    say whether its buckets, Spark and brokers are in reach"""
 
 
 def run(say: Callable[[str], None], *, keep: Path | None = None, clock: Clock = SYSTEM) -> Demo:
@@ -64,8 +64,14 @@ def run(say: Callable[[str], None], *, keep: Path | None = None, clock: Clock = 
     say(f"The table is {len(done.files)} objects: the rows as Parquet, and a log that says which files count.")
     say(f"That took {done.seconds:.0f} seconds, most of it Spark's start.")
     say("")
-    say(NEXT.rstrip())
+    say(NEXT.format(catchment="catchment" if shutil.which("catchment") else _beside_python()))
     return done
+
+
+def _beside_python() -> str:
+    """How to call it where its folder is not on PATH."""
+    script = Path(sys.executable).with_name("catchment")
+    return os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)
 
 
 def _is_object(path: Path) -> bool:
