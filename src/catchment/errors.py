@@ -14,6 +14,7 @@
     │   ├── StorageFull        no space: the old object is intact
     │   └── Transient          may well succeed if tried again (retried by the Retrying wrapper)
     │       └── Unreachable    no answer at all: a dead endpoint, a broken connection
+    ├── DamagedArchive         an archive of a feed cannot be read to its end
     └── LeaseLost              somebody else took over: stop, and write nothing more
 
 Only the command line knows exit codes.
@@ -113,3 +114,11 @@ class Unreachable(Transient):
 
 class LeaseLost(CatchmentError):
     """Somebody else took over. Stop, and write nothing more under this lease."""
+
+
+class DamagedArchive(CatchmentError):
+    """An archive of a feed cannot be read to its end. `source` is the key or the file."""
+
+    def __init__(self, message: str, *, source: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.source = source

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from math import comb
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -152,3 +154,65 @@ def test_a_task_that_is_not_deterministic_is_reported() -> None:
 
     with pytest.raises(InvariantBroken, match="did something else"):
         Interleaver({"a": fickle, "b": steady}).explore()
+
+
+def test_a_relation_sees_the_bucket_before_and_after_each_call() -> None:
+    def task(bucket: Bucket) -> None:
+        bucket.put("x", b"1")
+        bucket.delete("x")
+
+    def never_fewer(before: MemoryBucket, after: MemoryBucket) -> None:
+        assert len(before.state()) <= len(after.state()), "something is gone"
+
+    with pytest.raises(InvariantBroken, match="something is gone") as caught:
+        Interleaver({"a": task}, relation=never_fewer).explore()
+    assert str(caught.value).endswith("2. a.0: delete x")
+
+
+def test_a_sample_runs_to_the_end_each_time_is_repeatable_and_finds_what_is_common() -> None:
+    ends: list[bytes] = []
+
+    def final(bucket: MemoryBucket) -> None:
+        ends.append(bucket.get("counter"))
+
+    def sample(seed: int) -> list[bytes]:
+        ends.clear()
+        tasks = {name: increment for name in "abc"}
+        explored = Interleaver(tasks, setup=start_at_zero, final=final, crashes=1).sample(50, seed=seed)
+        assert (explored.runs, explored.complete) == (50, False)
+        assert explored.states > 50
+        return [*ends]
+
+    first = sample(1)
+    assert len(first) == 50
+    assert sample(1) == first
+    assert sample(2) != first
+    with pytest.raises(InvariantBroken, match="an increment was lost"):
+        Interleaver({"a": increment, "b": increment}, setup=start_at_zero, final=is_two).sample(50)
+
+
+def test_without_versions_only_what_is_current_makes_a_state() -> None:
+    def writer(bucket: Bucket) -> None:
+        for n in range(3):
+            bucket.put("x", str(n).encode())
+
+    tasks: dict[str, Task] = {"a": writer, "b": writer}
+    with_versions = Interleaver(tasks).explore()
+    without = Interleaver(tasks, versions=False).explore()
+    assert without.complete
+    assert without.states < with_versions.states
+
+
+def test_a_file_that_is_put_may_be_gone_when_the_task_is_stopped(tmp_path: Path) -> None:
+    def task(bucket: Bucket) -> None:
+        with TemporaryDirectory(dir=tmp_path) as folder:
+            path = Path(folder) / "body"
+            path.write_bytes(b"from a file")
+            bucket.put("x", path)
+        bucket.put("y", bucket.get("x"))
+
+    def final(bucket: MemoryBucket) -> None:
+        assert bucket.get("y") == b"from a file"
+
+    assert Interleaver({"a": task, "b": task}, final=final).explore().complete
+    assert list(tmp_path.iterdir()) == []

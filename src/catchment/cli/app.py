@@ -10,25 +10,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 import click
 
-from catchment.cli.main import COMMANDS, VERSION, help_text
+from catchment.cli.main import COMMANDS, VERSION, Table, help_text
 from catchment.cli.output import tell_error
 from catchment.errors import CatchmentError, UsageError
 
 
 class Lazy(click.Group):
-    """A group whose commands are named in a table (name → module:attribute) and imported when they are called."""
+    """A group whose commands are named in a table (name → module:attribute) and imported when they are called.
 
-    def __init__(self, table: Mapping[str, tuple[str, str]]) -> None:
+    In place of a command there may be a table again: a group within the group.
+    """
+
+    def __init__(self, table: Table, *path: str) -> None:
+        """`path` has the names that lead to this group from `catchment` on."""
+        version = click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version)
         super().__init__(
+            name=path[-1] if path else None,
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-            params=[click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version)],
+            params=[] if path else [version],
         )
         self._table = table
+        self._path = path
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._table)
@@ -36,13 +43,16 @@ class Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
             return None
-        module, _, name = self._table[cmd_name][0].partition(":")
+        entry = self._table[cmd_name][0]
+        if not isinstance(entry, str):
+            return Lazy(entry, *self._path, cmd_name)
+        module, _, name = entry.partition(":")
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 
     def get_help(self, ctx: click.Context) -> str:
-        return help_text()
+        return help_text(*self._path)
 
 
 def _version(ctx: click.Context, option: click.Parameter, value: object) -> None:

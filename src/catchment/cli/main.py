@@ -9,44 +9,75 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 from catchment import __version__
 
-COMMANDS = {  # name → (where it is, what it does)
+# By name: where the command is (module:attribute), or the commands below it; and what it does.
+Table: TypeAlias = dict[str, tuple["str | Table", str]]
+
+FEEDS: Table = {
+    "collect": ("catchment.cli.feeds:collect", "Poll every feed, and bring each hour to the object storages."),
+    "archive": ("catchment.cli.feeds:archive", "Pack the downloads of the hours that have ended."),
+    "upload": ("catchment.cli.feeds:upload", "Put the archives of the workspace into every object storage."),
+    "reconcile": ("catchment.cli.feeds:reconcile", "Merge the archives of each hour into one, in every storage."),
+    "clean": ("catchment.cli.feeds:clean", "Send all that is in the workspace to the object storages."),
+    "retrieve": ("catchment.cli.feeds:retrieve", "Copy downloads or archives to this machine."),
+    "delete": ("catchment.cli.feeds:delete", "Remove hours from an object storage, for good."),
+    "audit": ("catchment.cli.feeds:audit", "Find hours that are unmerged, unreplicated, missing or corrupt."),
+    "status": ("catchment.cli.feeds:status", "Show how each feed fares."),
+}
+COMMANDS: Table = {
     "init": ("catchment.cli.init:init", "Write a commented catchment.yaml to start from."),
     "check": ("catchment.cli.check:check", "Say whether buckets, Spark and brokers are in reach."),
     "demo": ("catchment.cli.demo:demo", "Show a small lake on this machine, from nothing to a query."),
+    "feeds": (FEEDS, "Collect HTTP feeds hour by hour, and get them back."),
 }
 VERSION = f"catchment {__version__}"
+_ABOUT = "Fill a data lake from HTTP feeds, Kafka topics and dropped batches, and keep it honest."
 
 
-def help_text() -> str:
-    """What `catchment --help` prints."""
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {words}" for name, (_, words) in COMMANDS.items())
-    return f"""Usage: catchment COMMAND [OPTIONS]
+def help_text(*path: str) -> str:
+    """What `catchment --help` prints, or `catchment PATH --help` where the path leads to a group of commands."""
+    table, about = _group(path) or COMMANDS, COMMANDS[path[0]][1] if path else _ABOUT
+    width = max(map(len, table))
+    commands = "\n".join(f"  {name:{width}}  {words}" for name, (_, words) in table.items())
+    version = "" if path else "  --version   Show the version and exit.\n"
+    first = "" if path else "\n  Start with: catchment init"
+    return f"""Usage: {" ".join(("catchment", *path))} COMMAND [OPTIONS]
 
-  Fill a data lake from HTTP feeds, Kafka topics and dropped batches, and keep it honest.
+  {about}
 
 Commands:
 {commands}
 
 Options:
-  --version   Show the version and exit.
-  -h, --help  Show this message and exit.
+{version}  -h, --help  Show this message and exit.
 
-  Every command has its own --help, and takes --config, --workspace and --json.
-  Start with: catchment init"""
+  Every command has its own --help, and takes --config, --workspace and --json.{first}"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given in ([], ["-h"], ["--help"], ["--version"]):
+    asked = given[-1:] in (["-h"], ["--help"])
+    path = given[:-1] if asked else given
+    if given == ["--version"] or _group(path) is not None:
         with suppress(BrokenPipeError):  # whoever asked has gone
-            sys.stdout.write((VERSION if given == ["--version"] else help_text()) + "\n")
+            sys.stdout.write((VERSION if given == ["--version"] else help_text(*path)) + "\n")
             sys.stdout.flush()
-        sys.exit(0 if given else 2)
+        sys.exit(0 if asked or given == ["--version"] else 2)
     from catchment.cli.app import run
 
     sys.exit(run(given))
+
+
+def _group(path: Sequence[str]) -> Table | None:
+    """The group of commands that these words, and no more, lead to."""
+    table = COMMANDS
+    for name in path:
+        below = table.get(name, ("", ""))[0]
+        if isinstance(below, str):
+            return None
+        table = below
+    return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from catchment.lake.check import Finding, check
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from catchment.lake.feeds import Feeds
     from catchment.monitor.record import Monitor
 
 __all__ = ["Finding", "Lake"]
@@ -26,8 +28,12 @@ __all__ = ["Finding", "Lake"]
 class Lake:
     """Opens what it is asked for when it is first asked. Use it in a `with`, or close it."""
 
-    def __init__(self, config: Config, *, workspace: Path | None = None) -> None:
+    def __init__(
+        self, config: Config, *, workspace: Path | None = None, reload: Callable[[], Config] | None = None
+    ) -> None:
+        """`reload` gives the configuration anew, for processes that run long."""
         self.config = config
+        self.reload = reload
         self.workspace = workspace or config.workspace
         self._buckets: dict[str, Counting] = {}
         self._lock = threading.Lock()
@@ -36,7 +42,8 @@ class Lake:
     @classmethod
     def open(cls, source: str | None = None, *, workspace: str | Path | None = None) -> Lake:
         """The lake of the configuration at this path or https:// URL; None means ./catchment.yaml."""
-        return cls(load(source), workspace=Path(workspace).absolute() if workspace else None)
+        place = Path(workspace).absolute() if workspace else None
+        return cls(load(source), workspace=place, reload=lambda: load(source))
 
     @property
     def bucket(self) -> Counting:
@@ -63,6 +70,13 @@ class Lake:
 
         return Monitor(Store(store_path(self.workspace), keep=self.config.monitoring.keep), Metrics())
 
+    @cached_property
+    def feeds(self) -> Feeds:
+        """HTTP feeds: collecting them, and reading what was collected."""
+        from catchment.lake.feeds import Feeds
+
+        return Feeds(self)
+
     @property
     def spark(self) -> SparkSession:
         """The lake's Spark session, started when first asked for. SetupError if PySpark, Java or a jar is missing."""
@@ -73,6 +87,9 @@ class Lake:
             if self._spark is None:
                 settings = self.config.spark
                 self._spark = session(settings.master, settings.conf, S3Access.of(self.config.object_storage))
+                from catchment.feeds.source import register  # after `session`, which says so if PySpark is missing
+
+                register(self._spark, self.config)
             return self._spark
 
     def check(self, *, spark: bool = True) -> list[Finding]:

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from catchment.bucket.wrap import Counts
+from catchment.clock import SYSTEM, Clock
 from catchment.monitor.event import FAILED, OK, Event
 from catchment.monitor.history import Totals
 
@@ -23,7 +24,7 @@ class Metrics:
     expects; the two gauges go on from what the store knows (`declare`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Clock = SYSTEM) -> None:
         self.registry = CollectorRegistry()
         self._events = Counter(
             "catchment_events", "What happened.", ("room", "kind", "outcome"), registry=self.registry
@@ -53,6 +54,8 @@ class Metrics:
             "Times that this process could not refresh its record in the bucket.",
             registry=self.registry,
         )
+        self._staleness = _Staleness(clock)
+        self.registry.register(self._staleness)
         self._buckets = _Buckets()
         self.registry.register(self._buckets)
 
@@ -60,6 +63,7 @@ class Metrics:
         """Have the gauges of this subject from now on. `known` is what was stored by earlier runs."""
         success = known.last_success.timestamp() if known and known.last_success else 0.0
         self._last_success.labels(subject, kind).set(success)
+        self._staleness.since(subject, kind, success or None)
         self._errors.labels(subject, kind).set(known.errors_in_a_row if known else 0)
 
     def observe(self, event: Event) -> None:
@@ -69,6 +73,7 @@ class Metrics:
             self._durations.labels(event.room, event.kind).observe(event.duration)
         if event.outcome == OK:
             self._last_success.labels(event.subject, event.kind).set(event.time.timestamp())
+            self._staleness.since(event.subject, event.kind, event.time.timestamp())
             self._errors.labels(event.subject, event.kind).set(0)
         elif event.outcome == FAILED:
             self._last_success.labels(event.subject, event.kind)  # so that it exists: a feed that never worked shows 0
@@ -81,6 +86,32 @@ class Metrics:
     def render(self) -> bytes:
         """All metrics in Prometheus' text format (CONTENT_TYPE)."""
         return generate_latest(self.registry)
+
+
+class _Staleness(Collector):
+    """Seconds since the last success; where there was none yet, since this process began to watch."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since: dict[tuple[str, str], float] = {}
+
+    def since(self, subject: str, kind: str, moment: float | None) -> None:
+        with self._lock:
+            self._since[subject, kind] = self._clock.now().timestamp() if moment is None else moment
+
+    def collect(self) -> Iterable[Metric]:
+        found = GaugeMetricFamily(
+            "catchment_staleness_seconds",
+            "Seconds since it last succeeded, or since it is watched if it never did.",
+            labels=("subject", "kind"),
+        )
+        now = self._clock.now().timestamp()
+        with self._lock:
+            known = list(self._since.items())
+        for names, moment in known:
+            found.add_metric(names, max(0.0, now - moment))
+        return (found,)
 
 
 class _Buckets(Collector):
