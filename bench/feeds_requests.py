@@ -44,14 +44,7 @@ def main() -> None:
         archives = [packed(folder, replica) for replica in range(3)]
         for algorithm in ("hashed", "primary"):
             counts = Counts()
-            bucket = S3Bucket(
-                server.fresh_bucket(),
-                endpoint_url=server.endpoint,
-                region_name=server.region,
-                access_key=server.access_key,
-                secret_key=server.secret_key,
-                on_request=counts.add,
-            )
+            bucket = server.bucket(server.fresh_bucket(), on_request=counts.add)
             given = rules(algorithm, Compression.ZSTD, ALL, place="bench")
 
             def used(what: str, do: Callable[[], object], counts: Counts = counts, algorithm: str = algorithm) -> None:

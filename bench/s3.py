@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from catchment.bucket.s3 import S3Bucket
 from catchment.bucket.swap import read, swap
 from catchment.bucket.wrap import Counts
 from catchment.testing.s3 import s3_server
@@ -17,14 +16,7 @@ KEYS = 10_000
 def main() -> None:
     counts = Counts()
     with s3_server() as server:
-        bucket = S3Bucket(
-            server.fresh_bucket(),
-            endpoint_url=server.endpoint,
-            region_name=server.region,
-            access_key=server.access_key,
-            secret_key=server.secret_key,
-            on_request=counts.add,
-        )
+        bucket = server.bucket(server.fresh_bucket(), on_request=counts.add)
 
         def used(what: str, do: Callable[[], object]) -> None:
             before = counts.total

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from catchment.lake import Lake
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "open"]
 
 
-def open(config: str | None = None, *, workspace: str | None = None) -> Lake:
+def open(config: str | Path | None = None, *, workspace: str | Path | None = None) -> Lake:
     """The lake that a configuration (a path or an https:// URL; none means ./catchment.yaml) declares.
 
     ConfigError names everything that is wrong with it. Nothing is created and no server is asked until it is used.

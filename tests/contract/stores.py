@@ -43,13 +43,4 @@ def make_store(request: pytest.FixtureRequest, kind: str, tmp_path: Path, *, ver
 
 
 def s3_client(server: S3Server, name: str, *, prefix: str = "some/prefix", page_size: int = 1000) -> S3Bucket:
-    return S3Bucket(
-        name,
-        prefix=prefix,
-        endpoint_url=server.endpoint,
-        region_name=server.region,
-        access_key=server.access_key,
-        secret_key=server.secret_key,
-        page_size=page_size,
-        timeout=30,
-    )
+    return server.bucket(name, prefix=prefix, page_size=page_size, timeout=30)

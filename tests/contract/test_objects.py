@@ -305,14 +305,7 @@ def test_200_megabytes_are_streamed_with_flat_memory(store: Store, tmp_path: Pat
 def test_a_large_file_goes_up_in_parts_and_reads_back_with_its_tags(store: Store, tmp_path: Path) -> None:
     if store.server is None:
         return
-    parts = S3Bucket(
-        store.bucket_name,
-        endpoint_url=store.server.endpoint,
-        region_name=store.server.region,
-        access_key=store.server.access_key,
-        secret_key=store.server.secret_key,
-        multipart_above=5 << 20,
-    )
+    parts = store.server.bucket(store.bucket_name, multipart_above=5 << 20)
     path = tmp_path / "large"
     body = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(400_000))
     path.write_bytes(body)

@@ -143,15 +143,7 @@ def test_an_endpoint_that_is_no_url(endpoint: str) -> None:
 
 def counted(server: S3Server, name: str) -> tuple[S3Bucket, Counts]:
     counts = Counts()
-    bucket = S3Bucket(
-        name,
-        prefix="p",
-        endpoint_url=server.endpoint,
-        region_name=server.region,
-        access_key=server.access_key,
-        secret_key=server.secret_key,
-        on_request=counts.add,
-    )
+    bucket = server.bucket(name, prefix="p", on_request=counts.add)
     return bucket, counts
 
 
@@ -215,15 +207,7 @@ def test_a_multipart_upload_that_fails_leaves_no_parts(server: S3Server, tmp_pat
 
     path = tmp_path / "large"
     path.write_bytes(bytes(11 << 20))
-    bucket = S3Bucket(
-        name,
-        endpoint_url=server.endpoint,
-        region_name=server.region,
-        access_key=server.access_key,
-        secret_key=server.secret_key,
-        multipart_above=5 << 20,
-        on_request=breaks,
-    )
+    bucket = server.bucket(name, multipart_above=5 << 20, on_request=breaks)
     with closing(bucket), closing(server.client()) as client:
         with pytest.raises(Unreachable):
             bucket.put("k", path)

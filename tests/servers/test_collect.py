@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,14 @@ import yaml
 from catchment.bucket.contract import Bucket
 from catchment.bucket.local import LocalBucket
 from catchment.bucket.open import open_bucket
+from catchment.bucket.wrap import Wrapper
 from catchment.config import Config, load
-from catchment.errors import NotFound, UsageError
-from catchment.feeds.archive import Member, read
+from catchment.errors import NotFound, Unreachable, UsageError
+from catchment.feeds.archive import Member, pack, read
 from catchment.feeds.collect import Collector, Ended
-from catchment.feeds.names import Archive
+from catchment.feeds.names import Archive, Compression, Download, Hour, body_hash
 from catchment.feeds.process import collect
+from catchment.feeds.upload import upload
 from catchment.monitor.history import History
 from catchment.monitor.record import Monitor
 from catchment.monitor.store import Store, store_path
@@ -339,6 +341,69 @@ def test_a_thread_that_hangs_does_not_keep_the_process_alive(site: Site) -> None
         assert ended.why == "the disk hangs"
         answer.set()
         stopping.join()
+
+
+def test_whoever_collects_in_their_own_process_lives_on_after_a_clean_end(site: Site) -> None:
+    counter = Counter()
+    site.feed.script(site.declare("a"), [counter])
+    site.settings["collector"]["shutdown_deadline"] = "3s"
+    config = site.load()
+    called = threading.Event()
+
+    def stop() -> None:
+        until(lambda: len(counter.sent) > 2)
+        collector.stop("enough")
+
+    with Monitor() as monitor:
+        buckets = {"main": open_bucket(config.object_storage[0])}
+        collector = Collector(config, config.workspace, buckets, monitor)
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        ended = collect(collector, last_resort=lambda status: called.set())
+        stopping.join()
+    assert ended.clean
+    assert not called.wait(4)
+
+
+class Away(Wrapper):
+    """A storage that does not answer until it is told to."""
+
+    def __init__(self, inner: Bucket) -> None:
+        super().__init__(inner)
+        self.away, self.asked = True, threading.Event()
+
+    def _call(self, operation: str, key: str, do: Callable[[], Any]) -> Any:
+        if self.away:
+            self.asked.set()
+            raise Unreachable("no answer")
+        return do()
+
+
+def test_a_storage_that_is_away_at_the_start_is_looked_back_at_when_it_is_there(site: Site, tmp_path: Path) -> None:
+    """Ten hours ago somebody left two archives; at the start the storage does not answer."""
+    site.feed.script(site.declare("a"), [Counter()])
+    config = site.load()
+    hour = Hour.of(datetime.now(UTC) - timedelta(hours=10))
+    storage = Away(open_bucket(config.object_storage[0]))
+    for number in range(2):
+        body = b"%d" % number
+        path = tmp_path / Download("a", hour.start + timedelta(seconds=number), body_hash(body)).name
+        path.write_bytes(body)
+        packed = pack([path], tmp_path, feed="a", hour=hour, compression=Compression.GZIP)
+        assert packed is not None
+        upload(storage.inner, packed.path)
+    collector = Collector(config, config.workspace, {"main": storage}, Monitor(), cut=timedelta(seconds=1))
+
+    async def main() -> Ended:
+        running = asyncio.create_task(collector.run())
+        await soon(storage.asked.is_set)
+        await asyncio.sleep(1)  # the first cycle ends without it
+        storage.away = False
+        await soon(lambda: sum(1 for _ in storage.inner.list(hour.prefix("a"))) == 1)
+        collector.stop("settled")
+        return await running
+
+    assert asyncio.run(main()).clean
 
 
 # -- as a process --

@@ -16,7 +16,6 @@ import pytest
 
 from catchment.bucket.contract import Bucket
 from catchment.bucket.probe import probe
-from catchment.bucket.s3 import S3Bucket
 from catchment.bucket.wrap import Counting, Counts, Retrying
 from catchment.errors import BucketError
 from catchment.feeds.archive import Member, read
@@ -158,14 +157,7 @@ def test_requests(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> 
     """On the wire: one request to upload an archive, one to see that an hour is settled."""
     server: S3Server = request.getfixturevalue(kind)
     counts = Counts()
-    raw = S3Bucket(
-        server.fresh_bucket(),
-        endpoint_url=server.endpoint,
-        region_name=server.region,
-        access_key=server.access_key,
-        secret_key=server.secret_key,
-        on_request=counts.add,
-    )
+    raw = server.bucket(server.fresh_bucket(), on_request=counts.add)
     with closing(Counting(Retrying(raw), counts, calls=False)) as bucket:
         done = packed(tmp_path, hour_of({1: b"one"}), GZIP)
         given = rules("hashed", GZIP, probe(bucket), place=bucket.name)

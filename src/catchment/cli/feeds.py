@@ -115,7 +115,7 @@ def clean(*, given: Given) -> None:
 
     def people() -> None:
         _report(done.report)
-        click.echo("nothing is left in the workspace" if done.clean else f"{len(done.left)} files are left")
+        click.echo("nothing is left in the workspace" if done.clean else f"left here: {_count(len(done.left), 'file')}")
 
     given.show(done, people)
     _tell(done.report.problems)
@@ -153,7 +153,8 @@ def retrieve(*, given: Given, target_directory: Path, **how: Any) -> None:
 
     def people() -> None:
         kept = f", {done.kept} of them from before" if done.kept else ""
-        click.echo(f"{done.hours} hours in {done.target}{kept}; {done.files} files written, {done.bytes:,} bytes")
+        written = f"{_count(done.files, 'file')} written, {_count(done.bytes, 'byte')}"
+        click.echo(f"{_count(done.hours, 'hour')} in {done.target}{kept}; {written}")
 
     given.show(done, people)
     _tell(done.problems)
@@ -178,7 +179,8 @@ def delete(
 ) -> None:
     """Remove the archives of a period from the object storages that are named, so that they stay removed.
 
-    Shows what would go, and asks. Hours deleted from one storage are neither uploaded nor copied to it again.
+    Shows what would go, and asks. Hours deleted from one storage are neither uploaded nor copied to it again. The
+    current hour is left out. To have an hour back, remove its _deleted.json from the storage.
     """
 
     def confirm(plans: dict[str, Deletion]) -> bool:
@@ -187,7 +189,8 @@ def delete(
                 hours = [doomed for doomed in plan.hours if doomed.feed == feed]
                 archives, size = sum(len(doomed.archives) for doomed in hours), sum(doomed.size for doomed in hours)
                 first, last = hours[0].hour.text, hours[-1].hour.text
-                say(f"{id}: {feed}: {len(hours)} hours, {first} to {last}: {archives} archives, {size:,} bytes")
+                what = f"{_count(archives, 'archive')}, {_count(size, 'byte')}"
+                say(f"{id}: {feed}: {_count(len(hours), 'hour')}, {first} to {last}: {what}")
         try:
             return yes or click.confirm("Delete them for good?", default=False, err=True)
         except click.Abort:  # nobody is there to answer
@@ -207,7 +210,8 @@ def delete(
         if not hours:
             click.echo("there is nothing to delete in that period")
         else:
-            click.echo(f"{hours} hours deleted, {done.removed} objects removed" if done.done else "nothing was deleted")
+            gone = f"{_count(hours, 'hour')} deleted, {_count(done.removed, 'object')} removed"
+            click.echo(gone if done.done else "nothing was deleted")
 
     given.show(done, people)
     if hours and not done.done:
@@ -225,7 +229,7 @@ def audit(*, given: Given, quick: bool, fix: bool, **which: Any) -> None:
     """Find hours that are unmerged, unreplicated, missing or corrupt, or compressed otherwise than configured.
 
     Every archive is read whole, unless --quick is given. --fix reconciles, sets damaged downloads aside, and copies
-    from one storage to another. Exit status 1 if something is wrong that was not mended.
+    from one storage to another. Exit status 1 if something is wrong that was not mended; a note is nothing wrong.
     """
     from catchment.cli.bars import bars
 
@@ -236,8 +240,8 @@ def audit(*, given: Given, quick: bool, fix: bool, **which: Any) -> None:
         if found.findings:
             rows = [
                 (
-                    "mended" if finding.mended else str(finding.kind),
-                    str(finding.kind) if finding.mended else "",
+                    "mended" if finding.mended else "note" if finding.note else str(finding.kind),
+                    str(finding.kind) if finding.mended or finding.note else "",
                     finding.feed,
                     f"{finding.hour:%Y-%m-%dT%H}" + (f" +{finding.hours - 1}" if finding.hours > 1 else ""),
                     finding.storage or "all",
@@ -245,9 +249,12 @@ def audit(*, given: Given, quick: bool, fix: bool, **which: Any) -> None:
                 )
                 for finding in found.findings
             ]
-            styles = ["green" if finding.mended else "bold red" for finding in found.findings]
-            table(("", "was", "feed", "hour", "storage", "found"), rows, styles)
-        click.echo(f"{found.hours} hours looked at, {found.archives} archives read, {len(found.findings)} findings")
+            styles = [
+                "green" if finding.mended else "yellow" if finding.note else "bold red" for finding in found.findings
+            ]
+            table(("", "kind", "feed", "hour", "storage", "found"), rows, styles)
+        looked = f"{_count(found.hours, 'hour')} looked at, {_count(found.archives, 'archive')} read"
+        click.echo(f"{looked}, {_count(len(found.findings), 'finding')}")
 
     given.show(found, people)
     _tell(found.problems)
@@ -284,19 +291,20 @@ def status(*, given: Given, feed_ids: list[str] | None, hours: int) -> None:
 
 
 def _row(one: Status, hours: int) -> list[str]:
-    waiting = f"{one.waiting_downloads} downloads, {one.waiting_archives} archives"
+    waiting = f"{_count(one.waiting_downloads, 'download')}, {_count(one.waiting_archives, 'archive')}"
     row = [one.feed + ("" if one.declared else " (not declared)")]
     row += [_doing(doing) for doing in (one.download, one.archive, one.upload, one.reconcile)]
     row.append(waiting if one.waiting_downloads or one.waiting_archives else "nothing")
     for stock in one.stock:
         merged = f", {stock.unmerged} unmerged" if stock.unmerged else ""
-        row.append("no answer" if stock.error else f"{stock.hours}/{hours} hours{merged}, {stock.bytes:,} bytes")
+        held = f"{stock.hours}/{_count(hours, 'hour')}{merged}, {_count(stock.bytes, 'byte')}"
+        row.append("no answer" if stock.error else held)
     return row
 
 
 def _doing(doing: Doing) -> str:
     when = f"{doing.last_success:%Y-%m-%d %H:%M:%S}" if doing.last_success else "never"
-    return when + (f" ({doing.errors_in_a_row} errors since)" if doing.errors_in_a_row else "")
+    return when + (f" ({_count(doing.errors_in_a_row, 'error')} since)" if doing.errors_in_a_row else "")
 
 
 def _storages_of(found: Sequence[Status]) -> list[str]:
@@ -319,7 +327,12 @@ def _told(given: Given, report: Report) -> None:
 
 def _report(report: Report) -> None:
     made, sent, settled = len(report.archived), len(report.uploaded), len(report.reconciled)
-    click.echo(f"{made} archives made, {sent} uploads, {settled} hours reconciled")
+    click.echo(f"{_count(made, 'archive')} made, {_count(sent, 'upload')}, {_count(settled, 'hour')} reconciled")
+
+
+def _count(number: int, noun: str) -> str:
+    """So many of something, for people."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _tell(problems: Sequence[str | Flaw]) -> None:

@@ -154,7 +154,7 @@ class Collector:
     def health(self) -> tuple[bool, Mapping[str, object]]:
         """Whether this process does its work, and what there is to say about it. A pause is no reason to restart it."""
         quiet = self.clock.monotonic() - self._seen
-        dead = sorted(name for name, (_, task) in self._polling.items() if task.done())
+        dead = sorted(name for name, (_, task) in list(self._polling.items()) if task.done())
         status = "paused" if self._paused else "ok"
         if self._stop_asked.is_set():
             status = "stopping"
@@ -285,12 +285,14 @@ class Collector:
             if running is not None and running.done():
                 if (error := running.exception()) is not None:
                     log.error("a cycle failed unexpectedly, and is tried again", exc_info=error)
-                cuts.finished(self.clock.monotonic(), well=error is None and running.result().well)
+                well = error is None and running.result().well
+                cuts.finished(self.clock.monotonic(), well=well)
+                look_back = LOOK_BACK if well else look_back  # what could not be looked at is still to be
                 running = None
             if running is None:
                 cut = cuts.due(self.clock.now(), self.clock.monotonic(), self._under_way)
                 if cut is not None:
-                    running, look_back = self._run_cycle(cut, look_back), LOOK_BACK
+                    running = self._run_cycle(cut, look_back)
             if self._reload_asked:
                 self._reload_asked = False
                 await self._reload()
@@ -360,7 +362,7 @@ class Collector:
 
     async def _end(self, beats: Background, beating: Beating) -> Ended:
         limit = self.config.collector.shutdown_deadline.total_seconds()
-        began = self.stop_asked_at if self.stop_asked_at is not None else self.clock.monotonic()
+        began = self.stop_asked_at = self.clock.monotonic() if self.stop_asked_at is None else self.stop_asked_at
         end = began + limit - min(1.0, limit / 10)
         why = self._why or "an error"
         log.warning(

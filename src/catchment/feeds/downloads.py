@@ -11,6 +11,7 @@ that loses power may lose the names of the last seconds, and never keeps half a 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from pathlib import Path
 
 from catchment.errors import UsageError
 from catchment.feeds.names import Download, Hour
+
+log = logging.getLogger(__name__)
 
 FOLDER = "downloads"
 PARTIAL = "partial"
@@ -68,8 +71,12 @@ class Downloads:
         """What is on disk and was fetched before this moment (None: all of it), by feed and hour."""
         for feed in _names(self.root):
             for hour in _hours(self.root / feed):
-                found = sorted(self._of(feed, hour))
                 folder = self.root / feed / hour.folder
+                try:
+                    found = sorted(self._of(feed, hour))
+                except OSError as error:  # one folder that cannot be read stops no other
+                    log.error("%s cannot be read and is left for later: %s", folder, error)
+                    continue
                 files = tuple(folder / one.name for one in found if moment is None or one.time < moment)
                 if files:
                     yield Found(feed, hour, files)

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from urllib.parse import unquote, unquote_plus, urlsplit
@@ -177,7 +177,7 @@ class Fetcher:
         if decoder is not None and not decoder.whole:
             return Failure("the body is truncated: its gzip stream has no end")
         headers = response.headers
-        return Body(bytes(body), Validators(headers.get("etag"), headers.get("last-modified")))
+        return Body(bytes(body), Validators(headers.get("etag"), _safe_to_ask_with(headers)))
 
     def _transport(self, url: httpx.URL, *, own: bool) -> httpx.AsyncHTTPTransport:
         # Hosts that only redirects lead to share one transport for each proxy: there may be any number of them.
@@ -314,3 +314,13 @@ def scrubbed(text: str, secrets: list[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
     return text
+
+
+def _safe_to_ask_with(headers: httpx.Headers) -> str | None:
+    """The Last-Modified of an answer, unless the body could have changed again in that very second."""
+    modified = headers.get("last-modified")
+    try:
+        apart = parsedate_to_datetime(headers["date"]) - parsedate_to_datetime(modified or "")
+    except (KeyError, ValueError, TypeError):
+        return None
+    return modified if apart >= timedelta(seconds=1) else None

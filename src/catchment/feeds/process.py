@@ -7,12 +7,15 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 from catchment.feeds.collect import Collector, Ended
 
 log = logging.getLogger(__name__)
+NAME_LOOKUPS = 64  # at a time
 
 
 def collect(collector: Collector, *, last_resort: Callable[[int], object] = os._exit) -> Ended:
@@ -35,6 +38,8 @@ def collect(collector: Collector, *, last_resort: Callable[[int], object] = os._
     old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     # And not asyncio.run, which waits for threads that look up names, however long they take.
     loop = asyncio.new_event_loop()
+    # Names are looked up in threads, and a name server that hangs holds one each: the usual six would starve all feeds.
+    loop.set_default_executor(ThreadPoolExecutor(NAME_LOOKUPS, thread_name_prefix="names"))
     try:
         return loop.run_until_complete(collector.run())
     finally:
@@ -42,7 +47,12 @@ def collect(collector: Collector, *, last_resort: Callable[[int], object] = os._
         loop.close()
         for number, handler in old.items():
             signal.signal(number, handler)
-        if not any(thread.is_alive() and not thread.daemon for thread in set(threading.enumerate()) - before):
+        # Threads that were told to end need a moment for it; one that hangs is what the last resort is for.
+        others = [thread for thread in set(threading.enumerate()) - before if not thread.daemon]
+        end = time.monotonic() + 2.0
+        for thread in others:
+            thread.join(max(0.0, end - time.monotonic()))
+        if not any(thread.is_alive() for thread in others):
             ended.set()
 
 

@@ -107,7 +107,8 @@ def replicate_hour(source: Bucket, target: Place, feed: str, hour: Hour, codecs:
         fetched = _fetch_all(codec, source, feed, hour)
         names = frozenset[str]().union(*(one.names for one in fetched))
         there = list_hour(target.bucket, feed, hour)
-        if not names or there.deleted or any(stored.archive.hash == set_hash(names) for stored in there.archives):
+        # An emptied archive does not count: its key says what it held, and it holds nothing any more.
+        if not names or there.deleted or any(stored.archive.hash == set_hash(names) for stored in there.live):
             return False
         archive, body = _one(codec, fetched, Archive(feed, hour, set_hash(names), target.rules.compression))
         target.bucket.put(archive.key, body)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from catchment.feeds.scan import scan
 from catchment.feeds.settle import Codecs, Fetched, Merged, Piece
 
 _CHUNK = 1 << 20
+_STALE_S = 24 * 3600
 
 
 def scratch(folder: Path) -> Codecs:
@@ -31,6 +33,9 @@ def scratch(folder: Path) -> Codecs:
     def opened() -> Iterator[Scratch]:
         with _disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.glob("reconcile-*"):  # by a process that was killed
+                if time.time() - left.stat().st_mtime > _STALE_S:
+                    shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix="reconcile-", dir=folder) as place:
             yield Scratch(Path(place))
 

@@ -160,12 +160,29 @@ class Target:
         return all(_whole(folder / name) for name in files)
 
     def note(self, feed: str, hour: Hour, origin: Mapping[str, str], files: Sequence[str]) -> None:
-        """All of an hour is in place: these files, from these archives."""
+        """All of an hour is in place: these files, from these archives. An archive that they replace goes."""
         path = self._note(feed, hour)
+        # Before the note is written, which alone knows of them: whoever is cut off in between does it again.
+        for old in self._replaced(feed, hour, files):
+            with self.writing(old):
+                old.unlink(missing_ok=True)
         with self.aside() as folder, self.writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             (folder / "note").write_text(json.dumps(self._noted(feed, hour, origin, files)))
             os.replace(folder / "note", path)
+
+    def _replaced(self, feed: str, hour: Hour, files: Sequence[str]) -> list[Path]:
+        """The archives of an hour that were noted here before, and are not among these files."""
+        if self.layout.extract:
+            return []  # downloads never change, and the archive may be wanted next to them
+        folder = self.layout.folder(feed, hour)
+        try:
+            note = json.loads(self._note(feed, hour).read_bytes())
+            before = [str(name) for name in note["files"]] if note["folder"] == folder else []
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        gone = [name for name in before if name not in files and _is_of(name, feed, hour)]
+        return [path for name in gone if (path := self.layout.target / folder / name).is_file()]
 
     def _new(self) -> Path:
         with self._lock:
@@ -177,7 +194,8 @@ class Target:
 
     def _noted(self, feed: str, hour: Hour, origin: Mapping[str, str], files: Sequence[str]) -> dict[str, Any]:
         folder = self.layout.folder(feed, hour)
-        return {"archives": dict(origin), "folder": folder, "fold": self.layout.fold, "files": list(files)}
+        how = {"folder": folder, "fold": self.layout.fold, "extract": self.layout.extract}
+        return {"archives": dict(origin), **how, "files": list(files)}
 
 
 def _holds(path: Path, body: bytes) -> bool:
@@ -186,6 +204,12 @@ def _holds(path: Path, body: bytes) -> bool:
         return not path.is_symlink() and path.stat().st_size == len(body) and path.read_bytes() == body
     except OSError:
         return False
+
+
+def _is_of(name: str, feed: str, hour: Hour) -> bool:
+    """Whether this is the name of an archive of this hour."""
+    archive = Archive.parse_name(name)
+    return archive is not None and (archive.feed, archive.hour) == (feed, hour)
 
 
 def _whole(path: Path) -> bool:

@@ -134,10 +134,16 @@ def read_hour(views: Sequence[View], *, fold: bool = False, on_flaw: OnFlaw = re
         on_flaw(flaw)
 
 
-def check(bucket: Bucket, stored: Stored) -> list[Flaw]:
-    """Read an archive whole, and say what is wrong with it. NotFound or Conflict if it has changed meanwhile."""
+def check(bucket: Bucket, stored: Stored) -> tuple[list[Flaw], frozenset[str]]:
+    """Read an archive whole: what is wrong with it, and the names of the downloads that it was proven to hold.
+
+    NotFound or Conflict if it has changed meanwhile.
+    """
+    flaws: list[Flaw] = []
     with opened(bucket, stored) as stream:
-        return check_stream(stream, stored.archive, place(bucket, stored.key))
+        members = _proven(stream, stored.archive, place(bucket, stored.key), flaws)
+        names = frozenset(member.download.name for member in members)
+    return flaws, names
 
 
 def check_stream(stream: BinaryIO, archive: Archive, where: str) -> list[Flaw]:

@@ -40,10 +40,11 @@ class Lake:
         self._spark: SparkSession | None = None
 
     @classmethod
-    def open(cls, source: str | None = None, *, workspace: str | Path | None = None) -> Lake:
+    def open(cls, source: str | Path | None = None, *, workspace: str | Path | None = None) -> Lake:
         """The lake of the configuration at this path or https:// URL; None means ./catchment.yaml."""
         place = Path(workspace).absolute() if workspace else None
-        return cls(load(source), workspace=place, reload=lambda: load(source))
+        named = None if source is None else str(source)
+        return cls(load(named), workspace=place, reload=lambda: load(named))
 
     @property
     def bucket(self) -> Counting:

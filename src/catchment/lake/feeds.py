@@ -152,10 +152,16 @@ class Feeds:
     ) -> Deleted:
         """Remove all archives of these hours from these storages, and see to it that they stay removed.
 
-        confirm: is shown what would go, by storage, and decides. An unknown feed or storage is a UsageError, and
-        nothing is removed.
+        The current hour is left out: it would stay removed with all that is still to be fetched in it. confirm: is
+        shown what would go, by storage, and decides. An unknown feed or storage is a UsageError, and nothing is
+        removed.
         """
-        span = Span.of(start_time, end_time)
+        span = _until(Span.of(start_time, end_time), Hour.of(self._clock.now()))
+        if span.first is not None and span.end is not None and span.first >= span.end:
+            raise UsageError(
+                "only hours that have ended can be deleted, and none of this period has",
+                hint="wait for the hour's end, or give an earlier start_time",
+            )
         if not object_storage_ids:
             raise UsageError("no object storage is named", hint="say which with object_storage_ids")
         buckets = self._buckets(object_storage_ids)
@@ -186,21 +192,23 @@ class Feeds:
     ) -> Audit:
         """Find hours that are unmerged, unreplicated, missing or corrupt, and mend what can be mended if asked to.
 
-        Without an end, hours that ended in the last ten minutes are left alone. read: False to go by listings only.
+        Hours that ended in the last ten minutes, or have not ended, are left alone. A declared feed is expected to have
+        every hour from the start, if one is given, or from the first that is there. read: False to go by listings only.
+        A storage that gives no answer is a problem, and the others are seen to.
         """
-        span = span_over(start_time, end_time)
-        if end_time is None:
-            span = _until(span, Hour.of(self._clock.now() - SETTLING))
+        span = _until(span_over(start_time, end_time), Hour.of(self._clock.now() - SETTLING))
         buckets = self._buckets(object_storage_ids)
         problems: list[str] = []
+        feeds = self._feeds(feed_ids, buckets.values(), problems)
+        places: dict[str, dict[str, Place]] = {}  # by storage and feed
+        for id, bucket in buckets.items():
+            try:
+                places[id] = {feed: Place(bucket, self._rules(id, feed, ask=fix)) for feed in feeds}
+            except CatchmentError as error:  # once, and not for each feed: it may have taken a while
+                problems.append(f"{id}: {error}")
         declared = {feed.id for feed in self._config.feeds}
         subjects = [
-            Subject(
-                feed,
-                {id: Place(bucket, self._rules(id, feed, ask=fix)) for id, bucket in buckets.items()},
-                feed in declared,
-            )
-            for feed in self._feeds(feed_ids, buckets.values(), problems)
+            Subject(feed, {id: by_feed[feed] for id, by_feed in places.items()}, feed in declared) for feed in feeds
         ]
         found = audit(subjects, span, self._codecs(), read=read, fix=fix, on_progress=on_progress)
         return Audit(found.hours, found.archives, found.findings, (*problems, *found.problems))

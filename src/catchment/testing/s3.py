@@ -25,10 +25,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from catchment.testing.process import HOST, ServerProcess, private_folder, remove, started
 from catchment.testing.versitygw import versitygw
+
+if TYPE_CHECKING:
+    from catchment.bucket.s3 import S3Bucket
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,13 @@ class S3Server:
         )
         with _MAKING:
             return _session().client("s3", **{**self.connection, **options})
+
+    def bucket(self, name: str, **options: Any) -> S3Bucket:
+        """Catchment's own view of a bucket here, unwrapped. `options` are S3Bucket's. Close it when done."""
+        from catchment.bucket.s3 import S3Bucket
+
+        keys = {"access_key": self.access_key, "secret_key": self.secret_key}
+        return S3Bucket(name, **{"endpoint_url": self.endpoint, "region_name": self.region, **keys, **options})
 
     def create_bucket(self, name: str, *, versioning: bool = True) -> str:
         """Make a bucket and return its name."""

@@ -38,6 +38,7 @@ feeds:
 NOW = Hour.of(SYSTEM.now())
 OLD, NEXT = Hour(NOW.start - timedelta(hours=6)), Hour(NOW.start - timedelta(hours=5))
 START, END = isoformat(OLD.start), isoformat(NEXT.next.start)
+THESE = ("--feed-ids", "subway", "--end-time", END)
 
 
 @pytest.fixture
@@ -153,7 +154,9 @@ def test_from_downloads_to_files_and_away(folder: Path, feeds: Any) -> None:
     (subway,) = state.value
     assert [(stock["storage"], stock["hours"]) for stock in subway["stock"]] == [("main", 2), ("spare", 2)]
     assert subway["archive"]["count"] == 2
-    assert feeds("audit").status == 0
+    audited = feeds("audit", *THESE)
+    assert audited.status == 0, audited.out
+    assert "2 hours looked at, 4 archives read, 0 findings" in audited.out
 
     got = feeds("retrieve", "--target-directory", "out", "--start-time", START, "--end-time", END)
     assert got.status == 0, got.err
@@ -284,7 +287,8 @@ def test_delete_shows_and_asks(
         monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
         done = feeds("delete", *period)
         assert (done.status, len(list(main_bucket.list("feeds/subway/")))) == (1, 1)
-        assert "main: subway: 1 hours" in done.err
+        assert "main: subway: 1 hour, " in done.err
+        assert ": 1 archive, " in done.err
         assert "nothing was deleted" in done.out
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert feeds("delete", *period).status == 0
@@ -305,17 +309,56 @@ def test_audit_exits_1_and_mends(feeds: Any, main_bucket: LocalBucket, spare_buc
     store(main_bucket, {1: b"a"}, hour=OLD)
     store(main_bucket, {2: b"b"}, hour=OLD)
     store(spare_bucket, {3: b"c"}, hour=NEXT)
-    found = feeds("audit")
+    found = feeds("audit", *THESE)
     assert found.status == 1
     for word in ("unmerged", "unreplicated", "subway", "main", "spare"):
         assert word in found.out
-    kinds = [finding["kind"] for finding in feeds("audit", "--json", "--quick").value["findings"]]
+    kinds = [finding["kind"] for finding in feeds("audit", "--json", "--quick", *THESE).value["findings"]]
     assert sorted(kinds) == ["unmerged", "unreplicated", "unreplicated"]
-    mended = feeds("audit", "--fix")
+    mended = feeds("audit", "--fix", *THESE)
     assert mended.status == 0, mended.err
     assert "mended" in mended.out
-    assert feeds("audit").status == 0
+    assert feeds("audit", *THESE).status == 0
     assert len(list(spare_bucket.list("feeds/"))) == 2
+
+
+def test_audit_tells_that_nothing_is_collected_any_more(feeds: Any, main_bucket: LocalBucket) -> None:
+    store(main_bucket, {1: b"a"}, hour=OLD)
+    store(main_bucket, {1: b"a"}, hour=OLD, feed="tram")  # which is not declared
+    only = ("audit", "--quick", "--object-storage-ids", "main")
+    for end in ((), ("--end-time", isoformat(NOW.start + timedelta(days=2)))):  # what is to come is not expected yet
+        done = feeds(*only, "--json", *end)
+        assert done.status == 1
+        missing = {finding["feed"]: finding for finding in done.value["findings"]}
+        assert set(missing) == {"subway", "bus"}
+        assert missing["subway"]["hour"] == NEXT.start.isoformat()
+        assert missing["subway"]["hours"] in (4, 5)  # the last hour ended less than ten minutes ago, or it did not
+        assert "nothing of it is there" in missing["bus"]["detail"]
+    assert feeds(*only, *THESE, "--start-time", START).status == 1
+    assert feeds(*only, "--feed-ids", "subway", "--end-time", isoformat(NEXT.start)).status == 0
+
+
+def test_audit_is_well_if_all_there_is_are_notes(feeds: Any, main_bucket: LocalBucket) -> None:
+    archive = store(main_bucket, {1: b"b"}, hour=OLD, feed="bus")  # .gz, which is kept before .zst
+    these = ("--feed-ids", "bus", "--end-time", isoformat(NEXT.start), "--object-storage-ids", "main")
+    for fix in ((), ("--fix",)):
+        done = feeds("audit", *fix, *these)
+        assert done.status == 0, done.err
+        assert "note" in done.out
+        assert archive.name in done.out
+        assert "1 hour looked at, " in done.out
+        assert ", 1 finding\n" in done.out
+
+
+def test_audit_mends_the_rest_if_a_storage_is_gone(folder: Path, feeds: Any, main_bucket: LocalBucket) -> None:
+    (folder / "catchment.yaml").write_text(CONFIG.replace("./spare", "./no/such/folder"))
+    store(main_bucket, {1: b"a"}, hour=OLD)
+    store(main_bucket, {2: b"b"}, hour=OLD)
+    done = feeds("audit", "--fix", "--end-time", isoformat(NEXT.start))
+    assert done.status == 1
+    assert "mended" in done.out
+    assert done.err.count("catchment: spare: ") == 1  # and not for each feed
+    assert len(list(main_bucket.list("feeds/subway/"))) == 1
 
 
 def test_status_tells_what_fails(folder: Path, feeds: Any) -> None:

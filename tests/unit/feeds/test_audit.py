@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,52 @@ def test_a_gap_is_one_finding_however_long() -> None:
     assert gaps(FEED, []) == gaps(FEED, [HOUR]) == gaps(FEED, [HOUR, HOUR.next]) == []
 
 
+def runs(found: Sequence[Finding]) -> list[tuple[datetime, int]]:
+    assert {finding.kind for finding in found} <= {Kind.MISSING}
+    return [(finding.hour, finding.hours) for finding in found]
+
+
+def test_hours_are_expected_up_to_the_end_and_from_the_start_if_there_is_one() -> None:
+    there = [hours_later(4), hours_later(6)]
+    assert runs(gaps(FEED, there, Span(end=hours_later(5000)))) == [
+        (hours_later(5).start, 1),
+        (hours_later(7).start, 4993),
+    ]
+    assert runs(gaps(FEED, there, Span(HOUR, hours_later(7)))) == [(HOUR.start, 4), (hours_later(5).start, 1)]
+    assert runs(gaps(FEED, [HOUR], Span(HOUR, HOUR.next))) == []
+
+
+def test_nothing_at_all_is_one_finding() -> None:
+    assert runs(gaps(FEED, [], Span(end=hours_later(9)))) == [(hours_later(8).start, 1)]
+    assert runs(gaps(FEED, [], Span(HOUR, hours_later(9)))) == [(HOUR.start, 9)]
+    assert runs(gaps(FEED, [], Span(HOUR, HOUR))) == []  # no hour has passed
+    assert runs(gaps(FEED, [], Span(HOUR.next, HOUR))) == []
+
+
+def test_a_collector_that_is_dead(here: MemoryBucket, audited: Auditor) -> None:
+    store(here, {1: b"a"})
+    span = Span(end=hours_later(10))
+    found = audited({"here": here}, span=span)
+    assert runs(found.findings) == [(HOUR.next.start, 9)]
+    assert not found.well
+    assert audited({"here": here}, span=span, declared=False).well  # nobody says that it is still collected
+
+
+def test_a_feed_that_nothing_is_there_of(here: MemoryBucket, audited: Auditor) -> None:
+    span = Span(end=hours_later(10))
+    found = audited({"here": here}, span=span)
+    assert len(found.findings) == 1
+    assert "nothing of it is there" in found.findings[0].detail
+    assert not found.well
+    assert audited({"here": here}, span=span, declared=False).well
+
+
+def test_where_no_storage_answers_nothing_is_said_to_be_missing(here: MemoryBucket, audited: Auditor) -> None:
+    found = audited({"here": DyingBucket(here, at=1, error=lost_reply())}, span=Span(end=hours_later(10)))
+    assert found.findings == ()
+    assert len(found.problems) == 1
+
+
 def test_an_hour_that_was_deleted_is_not_missing(here: MemoryBucket, audited: Auditor) -> None:
     for later in (0, 2):
         store(here, {1: b"a"}, hour=hours_later(later))
@@ -210,8 +257,64 @@ def test_another_compression_is_written_anew_where_that_is_safe(here: MemoryBuck
         (Kind.COMPRESSION, hours_later(1).start, False),  # .bz2 sorts before .gz, and the smaller key is kept
     ]
     assert "stays" in found.findings[1].detail
+    assert found.findings[1].note
+    assert found.well  # there is nothing that anyone could do about it
     assert [entry.key.rsplit(".", 1)[1] for entry in here.list()] == ["gz", "bz2"]
     assert held(here) == [b"a", b"a"]
+
+
+def test_another_compression_that_can_be_mended_counts_until_it_is(here: MemoryBucket, audited: Auditor) -> None:
+    store(here, {1: b"a"}, compression=Compression.ZSTD)
+    found = audited({"here": here})
+    assert kinds(found) == [(Kind.COMPRESSION, "here")]
+    assert not found.findings[0].note
+    assert not found.well
+
+
+def test_a_primary_archive_stays_in_its_compression(here: MemoryBucket, audited: Auditor) -> None:
+    store(here, {1: b"a"}, compression=Compression.ZSTD, primary=True)
+    for fix in (False, True):
+        found = audited({"here": here}, rules=PRIMARY, fix=fix)
+        assert [(finding.kind, finding.note, finding.mended) for finding in found.findings] == [
+            (Kind.COMPRESSION, True, False)
+        ]
+        assert found.well
+
+
+@pytest.mark.parametrize("primary", [(True, True), (True, False), (False, True)])
+def test_primary_archives_that_differ_inside(
+    here: MemoryBucket, there: MemoryBucket, audited: Auditor, primary: tuple[bool, bool]
+) -> None:
+    store(here, {1: b"a", 2: b"b"}, primary=primary[0])
+    store(there, {2: b"b", 3: b"c"}, primary=primary[1])
+    buckets = {"here": here, "there": there}
+    assert kinds(audited(buckets)) == [(Kind.UNREPLICATED, "here"), (Kind.UNREPLICATED, "there")]
+    assert audited(buckets, read=False).well  # nothing but reading can tell
+    mended = audited(buckets, fix=True)
+    assert mended.well, mended
+    assert [finding.mended for finding in mended.findings] == [True, True]
+    assert held(here) == held(there) == [b"a", b"b", b"c"]
+    assert audited(buckets).findings == ()
+
+
+def test_only_the_storage_that_lacks_something_is_named(
+    here: MemoryBucket, there: MemoryBucket, audited: Auditor
+) -> None:
+    store(here, {1: b"a", 2: b"b"}, primary=True)
+    store(there, {1: b"a"}, primary=True)
+    assert kinds(audited({"here": here, "there": there}, rules=PRIMARY)) == [(Kind.UNREPLICATED, "there")]
+    store(there, {1: b"a", 2: b"b"}, primary=True, compression=Compression.GZIP)
+    assert audited({"here": here, "there": there}, rules=PRIMARY).well
+
+
+def test_what_merging_brings_to_light_is_copied_into_a_primary_archive_too(
+    here: MemoryBucket, there: MemoryBucket, audited: Auditor
+) -> None:
+    store(here, {1: b"a"}, primary=True)
+    store(there, {1: b"a"})
+    store(there, {2: b"b"})
+    assert audited({"here": here, "there": there}, fix=True).well
+    assert held(here) == held(there) == [b"a", b"b"]
 
 
 def test_nobody_says_how_a_feed_that_is_not_declared_is_compressed(here: MemoryBucket, audited: Auditor) -> None:

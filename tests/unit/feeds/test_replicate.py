@@ -117,3 +117,17 @@ def test_damage_is_not_copied(tmp_path: Path) -> None:
     assert not found.damaged
     assert set_hash(found.names) == stored.archive.hash
     assert found.names < frozenset(done.members)
+
+
+def test_what_was_emptied_because_it_was_damaged_is_healed_from_the_other_storage(tmp_path: Path) -> None:
+    """Without versions a damaged archive is emptied and keeps its key, which must not pass for its content."""
+    done = packed(tmp_path, hour_of({second: b"body %d" % second * 50 for second in range(20)}), GZIP)
+    both = Storages(tmp_path, Rules(GZIP), Rules(GZIP))
+    both.two = Counting(MemoryBucket(versions=False))
+    both.places["two"] = Place(both.two, Rules(GZIP))
+    upload(both.one, done.path)
+    both.two.put(done.archive.key, done.path.read_bytes()[:200])
+    settle(both.two, FEED, HOUR, Rules(GZIP), both.codecs, thorough=True)
+    assert both.two.head(done.archive.key).size == 0
+    both.replicate()
+    assert both.two.get(done.archive.key) == done.path.read_bytes()

@@ -149,6 +149,36 @@ def test_what_came_to_the_bucket_since_is_fetched(bucket: MemoryBucket, tmp_path
     assert (again.kept, again.files) == (0, 1)  # the one that is there is not written again
 
 
+@pytest.mark.parametrize("layout", [{}, {"collapse_feeds": True, "collapse_time": True}])
+def test_an_archive_that_grew_replaces_the_one_that_was_retrieved(
+    bucket: MemoryBucket, tmp_path: Path, layout: dict[str, bool]
+) -> None:
+    old = store(bucket, {1: b"a"})
+    store(bucket, {1: b"other"}, hour=hours_later(1))
+    store(bucket, {1: b"other"}, feed="bus")
+    get(bucket, tmp_path, FEED, "bus", extract=False, **layout)
+    others = {name: body for name, body in tree(tmp_path).items() if not name.endswith(old.name)}
+    strange, _ = packed({9: b"somebody's own"})
+    beside = next(path for path in tmp_path.rglob(old.name)).parent / strange.name
+    beside.write_bytes(b"put here by hand")
+    new = store(bucket, {1: b"a", 2: b"b"})
+    bucket.delete(old.key)
+    assert get(bucket, tmp_path, FEED, "bus", extract=False, **layout).problems == ()
+    found = tree(tmp_path)
+    assert not any(name.endswith(old.name) for name in found)
+    assert {name.split("/")[-1] for name in found.keys() - others.keys()} == {new.name, strange.name}
+    assert others.items() <= found.items()
+    assert get(bucket, tmp_path, FEED, "bus", extract=False, **layout).kept == 3
+
+
+def test_archives_beside_downloads_take_nothing_of_each_other(bucket: MemoryBucket, tmp_path: Path) -> None:
+    archive = store(bucket, {1: b"a"})
+    get(bucket, tmp_path, extract=False)
+    get(bucket, tmp_path)
+    get(bucket, tmp_path, extract=False)
+    assert {name.split("/")[-1] for name in tree(tmp_path)} == {archive.name, download(1, b"a").name}
+
+
 @pytest.mark.parametrize("extract", [True, False])
 def test_cut_off_at_any_call_and_run_again(bucket: MemoryBucket, tmp_path: Path, extract: bool) -> None:
     for later in range(3):
