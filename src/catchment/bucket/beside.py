@@ -86,6 +86,14 @@ class Beside:
         else:
             path.unlink(missing_ok=True)
 
+    def drop_tags(self, key: str, version: str) -> None:
+        """Remove the tags of this version, also those of a foreign file, whose name goes on with its content's ETag."""
+        folder = self._tags_file(key, version).parent
+        with suppress(FileNotFoundError):
+            for name in os.listdir(folder):
+                if name == f"{version}.json" or name.startswith(f"{version}-"):
+                    (folder / name).unlink(missing_ok=True)
+
     def _tags_file(self, key: str, version: str) -> Path:
         return self.folder / "tags" / _spread(key) / f"{version}.json"
 
@@ -134,7 +142,7 @@ class Beside:
         for old in self.old(key):
             if old.version == version:
                 old.path.unlink()
-                self.set_tags(key, version, {})
+                self.drop_tags(key, version)
 
     def _add(self, key: str, name: str, content: Path) -> None:
         before = self.old(key)

@@ -9,9 +9,10 @@ import io
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -134,7 +135,7 @@ class LocalBucket(Bucket):
                 self._beside.mark_deleted(key)
                 path.unlink()
                 if self._keep == 0:
-                    self._beside.set_tags(key, self._tagged_as(key, stat), {})
+                    self._beside.drop_tags(key, files.identity(stat))
                 self._beside.prune(key)
             if self._durable:
                 files.sync_folder(path.parent)
@@ -151,7 +152,7 @@ class LocalBucket(Bucket):
                 os.rename(before, path)  # the one before is current again, in one step
             else:
                 path.unlink()
-            self._beside.set_tags(key, version, {})
+            self._beside.drop_tags(key, version)
         elif stat is None and top and top[0].version == version and top[0].deleted and before is not None:
             files.move(before, path, exclusive=False, durable=self._durable)  # the mark is gone: not deleted after all
 
@@ -174,7 +175,7 @@ class LocalBucket(Bucket):
         self._path(key)
         self._must_be_there()
         with files.translated(self.name, key), self._beside.locked(key), self._steady(key, version) as raw:
-            self._beside.set_tags(key, self._tagged_as(key, raw.stat, raw), given)
+            self._beside.set_tags(key, self._tagged_as(raw.stat, partial(self._etag, key, raw)), given)
 
     def versions(self, key: str) -> Sequence[Version]:
         path = self._path(key)
@@ -226,7 +227,7 @@ class LocalBucket(Bucket):
                         stat = files.stamp(aside, above=newest)
                     # 3 tags, under the new version's name
                     if tags or not files.stamped(stat):
-                        self._beside.set_tags(key, self._tagged_as(key, stat, etag=etag), tags)
+                        self._beside.set_tags(key, self._tagged_as(stat, lambda: etag), tags)
                     # 4 keep what is there
                     if now is not None:
                         self._beside.archive(key, path)
@@ -238,7 +239,7 @@ class LocalBucket(Bucket):
                             raise Conflict(f"{key} is there already", key=key) from None
                         raise
                     if now is not None and self._keep == 0:
-                        self._beside.set_tags(key, files.identity(now), {})
+                        self._beside.drop_tags(key, files.identity(now))
                     elif self._keep:
                         self._beside.prune(key)
                     self._remember(key, stat, etag)
@@ -291,7 +292,7 @@ class LocalBucket(Bucket):
         """The file of a version, opened, and its tags."""
         while True:
             raw = self._steady(key, version)
-            found = self._beside.tags(key, self._tagged_as(key, raw.stat, raw))
+            found = self._beside.tags(key, self._tagged_as(raw.stat, partial(self._etag, key, raw)))
             if found or self._is_there(key, files.identity(raw.stat)):
                 return raw, found
             raw.close()  # replaced and forgotten between the two looks: its tags went after it
@@ -303,15 +304,10 @@ class LocalBucket(Bucket):
             return False
         return True
 
-    def _tagged_as(
-        self, key: str, stat: os.stat_result, raw: files.SteadyFile | None = None, *, etag: str | None = None
-    ) -> str:
+    def _tagged_as(self, stat: os.stat_result, etag: Callable[[], str]) -> str:
         """What the tags of this file are called. Other programs can give new content an old time, so there the
         content counts too."""
-        if files.stamped(stat):
-            return files.identity(stat)
-        known = etag or (self._etag(key, raw) if raw else self._etags.get(_look(stat), ""))
-        return f"{files.identity(stat)}-{known}"
+        return files.identity(stat) if files.stamped(stat) else f"{files.identity(stat)}-{etag()}"
 
     def _stat(self, key: str, stat: os.stat_result, etag: str) -> Stat:
         version = files.identity(stat) if self._keep else None

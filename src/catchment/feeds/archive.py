@@ -171,12 +171,12 @@ def _in_rounds(sources: Sequence[Source], target: Path, feed: str, hour: Hour, c
             damaged += bad
             origins += read
             if done is not None:
-                partial.append((done[0].name, _opener(done[1]), compression))
+                partial.append((done[0].name, opener(done[1]), compression))
         done, _, _ = _union(partial, target, feed, hour, compression)
     return done, damaged, origins
 
 
-def _opener(path: Path) -> Callable[[], AbstractContextManager[BinaryIO]]:
+def opener(path: Path) -> Callable[[], AbstractContextManager[BinaryIO]]:
     """Opens a file, each time it is called."""
     return lambda: path.open("rb")
 

@@ -7,17 +7,17 @@ twice.
 
 from __future__ import annotations
 
-import errno
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from catchment.errors import CatchmentError, DamagedArchive, StorageFull
-from catchment.feeds.archive import Damage, Fault, Source, merge
+from catchment.errors import DamagedArchive
+from catchment.feeds.archive import Damage, Fault, Source, merge, opener
+from catchment.feeds.disk import writing
 from catchment.feeds.names import Archive
 from catchment.feeds.scan import scan
 from catchment.feeds.settle import Codecs, Fetched, Merged, Piece
@@ -31,7 +31,7 @@ def scratch(folder: Path) -> Codecs:
 
     @contextmanager
     def opened() -> Iterator[Scratch]:
-        with _disk(folder):
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             for left in folder.glob("reconcile-*"):  # by a process that was killed
                 if time.time() - left.stat().st_mtime > _STALE_S:
@@ -52,7 +52,7 @@ class Scratch:
     def fetch(self, archive: Archive, stream: BinaryIO) -> Fetched:
         """Copy it, then read the copy whole, every body checked."""
         path = self._path()
-        with _disk(self._folder), path.open("wb") as file:
+        with writing(self._folder), path.open("wb") as file:
             shutil.copyfileobj(stream, file, _CHUNK)
         names: set[str] = set()
         damaged: list[Piece] = []
@@ -80,7 +80,7 @@ class Scratch:
     def merge(self, sources: Sequence[Fetched], target: Archive) -> Merged:
         """One archive with the good members of all."""
         usable: list[Source] = [
-            (fetched.archive.key, _opener(fetched.body), fetched.archive.compression)
+            (fetched.archive.key, opener(fetched.body), fetched.archive.compression)
             for fetched in sources
             if fetched.names and isinstance(fetched.body, Path)
         ]
@@ -96,27 +96,10 @@ class Scratch:
 
     def _piece(self, name: str, reason: str, body: bytes) -> Piece:
         path = self._path()
-        with _disk(self._folder):
+        with writing(self._folder):
             path.write_bytes(body)
         return Piece(name, reason, path)
 
     def _path(self) -> Path:
         self._made += 1
         return self._folder / str(self._made)
-
-
-def _opener(path: Path) -> Callable[[], AbstractContextManager[BinaryIO]]:
-    return lambda: path.open("rb")
-
-
-@contextmanager
-def _disk(folder: Path) -> Iterator[None]:
-    """Trouble with the disk is never the bucket's NotFound, which would mean that somebody else was first."""
-    try:
-        yield
-    except OSError as error:
-        what = f"{folder} cannot be written: {error.strerror or error}"
-        hint = "nothing was changed in the bucket; check the disk that the workspace is on"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(what, hint=hint) from error
-        raise CatchmentError(what, hint=hint) from error

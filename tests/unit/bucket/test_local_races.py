@@ -249,3 +249,13 @@ def test_a_put_of_a_file_that_is_not_there_says_so_of_the_file(root: Path, tmp_p
         bucket.put("k", tmp_path / "missing")
     with suppress(FileNotFoundError):
         assert list((root / ".catchment" / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("keep", [0, 20])
+def test_the_tags_of_a_foreign_file_go_with_it(root: Path, keep: int) -> None:
+    bucket = LocalBucket(root, keep_versions=keep)
+    (root / "k").write_bytes(b"foreign")
+    bucket.tag("k", {"a": "1"})
+    version = bucket.versions("k")[0].version if keep else None
+    bucket.delete("k", version=version)
+    assert list((root / ".catchment" / "tags").rglob("*.json")) == []
