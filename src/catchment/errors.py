@@ -14,6 +14,8 @@
     │   ├── StorageFull        no space: the old object is intact
     │   └── Transient          may well succeed if tried again (retried by the Retrying wrapper)
     │       └── Unreachable    no answer at all: a dead endpoint, a broken connection
+    ├── BrokerError            Kafka did not answer, or refused; may well succeed if tried again
+    ├── ExportStopped          an export cannot go on until a person has acted: says what to run
     ├── DamagedArchive         an archive of a feed cannot be read to its end
     └── LeaseLost              somebody else took over: stop, and write nothing more
 
@@ -114,6 +116,14 @@ class Unreachable(Transient):
 
 class LeaseLost(CatchmentError):
     """Somebody else took over. Stop, and write nothing more under this lease."""
+
+
+class BrokerError(CatchmentError):
+    """Kafka did not answer, or refused what was asked. Nothing was written; it may well succeed if tried again."""
+
+
+class ExportStopped(CatchmentError):
+    """An export of one Kafka partition (or topic) cannot go on without losing or mixing data. `hint` is what to run."""
 
 
 class DamagedArchive(CatchmentError):
