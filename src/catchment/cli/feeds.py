@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from catchment.cli.output import Given, options, say, table
+from catchment.cli.output import Given, count, options, say, table
 from catchment.cli.values import ids, moment
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def clean(*, given: Given) -> None:
 
     def people() -> None:
         _report(done.report)
-        click.echo("nothing is left in the workspace" if done.clean else f"left here: {_count(len(done.left), 'file')}")
+        click.echo("nothing is left in the workspace" if done.clean else f"left here: {count(len(done.left), 'file')}")
 
     given.show(done, people)
     _tell(done.report.problems)
@@ -153,8 +153,8 @@ def retrieve(*, given: Given, target_directory: Path, **how: Any) -> None:
 
     def people() -> None:
         kept = f", {done.kept} of them from before" if done.kept else ""
-        written = f"{_count(done.files, 'file')} written, {_count(done.bytes, 'byte')}"
-        click.echo(f"{_count(done.hours, 'hour')} in {done.target}{kept}; {written}")
+        written = f"{count(done.files, 'file')} written, {count(done.bytes, 'byte')}"
+        click.echo(f"{count(done.hours, 'hour')} in {done.target}{kept}; {written}")
 
     given.show(done, people)
     _tell(done.problems)
@@ -189,8 +189,8 @@ def delete(
                 hours = [doomed for doomed in plan.hours if doomed.feed == feed]
                 archives, size = sum(len(doomed.archives) for doomed in hours), sum(doomed.size for doomed in hours)
                 first, last = hours[0].hour.text, hours[-1].hour.text
-                what = f"{_count(archives, 'archive')}, {_count(size, 'byte')}"
-                say(f"{id}: {feed}: {_count(len(hours), 'hour')}, {first} to {last}: {what}")
+                what = f"{count(archives, 'archive')}, {count(size, 'byte')}"
+                say(f"{id}: {feed}: {count(len(hours), 'hour')}, {first} to {last}: {what}")
         try:
             return yes or click.confirm("Delete them for good?", default=False, err=True)
         except click.Abort:  # nobody is there to answer
@@ -210,7 +210,7 @@ def delete(
         if not hours:
             click.echo("there is nothing to delete in that period")
         else:
-            gone = f"{_count(hours, 'hour')} deleted, {_count(done.removed, 'object')} removed"
+            gone = f"{count(hours, 'hour')} deleted, {count(done.removed, 'object')} removed"
             click.echo(gone if done.done else "nothing was deleted")
 
     given.show(done, people)
@@ -253,8 +253,8 @@ def audit(*, given: Given, quick: bool, fix: bool, **which: Any) -> None:
                 "green" if finding.mended else "yellow" if finding.note else "bold red" for finding in found.findings
             ]
             table(("", "kind", "feed", "hour", "storage", "found"), rows, styles)
-        looked = f"{_count(found.hours, 'hour')} looked at, {_count(found.archives, 'archive')} read"
-        click.echo(f"{looked}, {_count(len(found.findings), 'finding')}")
+        looked = f"{count(found.hours, 'hour')} looked at, {count(found.archives, 'archive')} read"
+        click.echo(f"{looked}, {count(len(found.findings), 'finding')}")
 
     given.show(found, people)
     _tell(found.problems)
@@ -291,20 +291,20 @@ def status(*, given: Given, feed_ids: list[str] | None, hours: int) -> None:
 
 
 def _row(one: Status, hours: int) -> list[str]:
-    waiting = f"{_count(one.waiting_downloads, 'download')}, {_count(one.waiting_archives, 'archive')}"
+    waiting = f"{count(one.waiting_downloads, 'download')}, {count(one.waiting_archives, 'archive')}"
     row = [one.feed + ("" if one.declared else " (not declared)")]
     row += [_doing(doing) for doing in (one.download, one.archive, one.upload, one.reconcile)]
     row.append(waiting if one.waiting_downloads or one.waiting_archives else "nothing")
     for stock in one.stock:
         merged = f", {stock.unmerged} unmerged" if stock.unmerged else ""
-        held = f"{stock.hours}/{_count(hours, 'hour')}{merged}, {_count(stock.bytes, 'byte')}"
+        held = f"{stock.hours}/{count(hours, 'hour')}{merged}, {count(stock.bytes, 'byte')}"
         row.append("no answer" if stock.error else held)
     return row
 
 
 def _doing(doing: Doing) -> str:
     when = f"{doing.last_success:%Y-%m-%d %H:%M:%S}" if doing.last_success else "never"
-    return when + (f" ({_count(doing.errors_in_a_row, 'error')} since)" if doing.errors_in_a_row else "")
+    return when + (f" ({count(doing.errors_in_a_row, 'error')} since)" if doing.errors_in_a_row else "")
 
 
 def _storages_of(found: Sequence[Status]) -> list[str]:
@@ -327,12 +327,7 @@ def _told(given: Given, report: Report) -> None:
 
 def _report(report: Report) -> None:
     made, sent, settled = len(report.archived), len(report.uploaded), len(report.reconciled)
-    click.echo(f"{_count(made, 'archive')} made, {_count(sent, 'upload')}, {_count(settled, 'hour')} reconciled")
-
-
-def _count(number: int, noun: str) -> str:
-    """So many of something, for people."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    click.echo(f"{count(made, 'archive')} made, {count(sent, 'upload')}, {count(settled, 'hour')} reconciled")
 
 
 def _tell(problems: Sequence[str | Flaw]) -> None:

@@ -27,11 +27,19 @@ FEEDS: Table = {
     "audit": ("catchment.cli.feeds:audit", "Find hours that are unmerged, unreplicated, missing or corrupt."),
     "status": ("catchment.cli.feeds:status", "Show how each feed fares."),
 }
+TOPICS: Table = {
+    "export": ("catchment.cli.topics:export", "Export Kafka topics, exactly once."),
+    "status": ("catchment.cli.topics:status", "Show how far each Kafka partition is exported."),
+    "verify": ("catchment.cli.topics:verify", "Count every offset again from the files."),
+    "skip": ("catchment.cli.topics:skip", "Go forward over what Kafka no longer has."),
+    "repair": ("catchment.cli.topics:repair", "Rebuild hints, and remove what abandoned attempts left."),
+}
 COMMANDS: Table = {
     "init": ("catchment.cli.init:init", "Write a commented catchment.yaml to start from."),
     "check": ("catchment.cli.check:check", "Say whether buckets, Spark and brokers are in reach."),
     "demo": ("catchment.cli.demo:demo", "Show a small lake on this machine, from nothing to a query."),
     "feeds": (FEEDS, "Collect HTTP feeds hour by hour, and get them back."),
+    "topics": (TOPICS, "Export Kafka topics to files, by type and day, exactly once."),
 }
 VERSION = f"catchment {__version__}"
 _ABOUT = "Fill a data lake from HTTP feeds, Kafka topics and dropped batches, and keep it honest."

@@ -85,6 +85,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequenc
     console.print(shown)
 
 
+def count(number: int, noun: str) -> str:
+    """So many of something, for people."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def say(text: str) -> None:
     """A line for people, on standard error."""
     click.echo(text, err=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from catchment.lake.feeds import Feeds
+    from catchment.lake.topics import Topics
     from catchment.monitor.record import Monitor
 
 __all__ = ["Finding", "Lake"]
@@ -29,14 +30,21 @@ class Lake:
     """Opens what it is asked for when it is first asked. Use it in a `with`, or close it."""
 
     def __init__(
-        self, config: Config, *, workspace: Path | None = None, reload: Callable[[], Config] | None = None
+        self,
+        config: Config,
+        *,
+        workspace: Path | None = None,
+        reload: Callable[[], Config] | None = None,
+        spark: SparkSession | None = None,
     ) -> None:
-        """`reload` gives the configuration anew, for processes that run long."""
+        """`reload` gives the configuration anew, for processes that run long. `spark` is a session of the caller's own,
+        which stays as it is when the lake is closed; None: one is started when it is needed."""
         self.config = config
         self.reload = reload
         self.workspace = workspace or config.workspace
         self._buckets: dict[str, Counting] = {}
         self._lock = threading.Lock()
+        self._given = spark
         self._spark: SparkSession | None = None
 
     @classmethod
@@ -78,6 +86,13 @@ class Lake:
 
         return Feeds(self)
 
+    @cached_property
+    def topics(self) -> Topics:
+        """Kafka topics: exporting them, and reading what was exported."""
+        from catchment.lake.topics import Topics
+
+        return Topics(self)
+
     @property
     def spark(self) -> SparkSession:
         """The lake's Spark session, started when first asked for. SetupError if PySpark, Java or a jar is missing."""
@@ -86,8 +101,8 @@ class Lake:
 
         with self._lock:
             if self._spark is None:
-                settings = self.config.spark
-                self._spark = session(settings.master, settings.conf, S3Access.of(self.config.object_storage))
+                settings, buckets = self.config.spark, S3Access.of(self.config.object_storage)
+                self._spark = self._given or session(settings.master, settings.conf, buckets)
                 from catchment.feeds.source import register  # after `session`, which says so if PySpark is missing
 
                 register(self._spark, self.config)
@@ -100,9 +115,9 @@ class Lake:
     def close(self) -> None:
         """Let go of connections, files and Spark. Calling it twice is fine."""
         with self._lock:
-            if self._spark is not None:
+            if self._spark is not None and self._given is None:
                 self._spark.stop()
-                self._spark = None
+            self._spark = None
             for bucket in self._buckets.values():
                 bucket.close()
             self._buckets.clear()

@@ -1,0 +1,1 @@
+"""Bytes become columns: one decoder per format, and the schemas they share."""
