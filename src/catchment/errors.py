@@ -77,6 +77,11 @@ class BucketError(CatchmentError):
         super().__init__(message, hint=hint)
         self.key = key
 
+    @property
+    def unreadable(self) -> bool:
+        """Whether the bucket did its part, and what it gave cannot be understood. Else the trouble is its own."""
+        return type(self) is BucketError
+
 
 class NotFound(BucketError):
     """No such key, or no such version of it."""

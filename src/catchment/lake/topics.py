@@ -108,7 +108,7 @@ class Topics:
                     )
                 )
             more = {} if grace is None else {"grace": grace}
-            service = Service(exporters, cancel=writer.cancel, clock=self._clock, on_progress=on_progress, **more)
+            service = Service(exporters, cancel=writer.cancel, on_progress=on_progress, **more)
             stack.enter_context(_signals(service))
             on_ready(service)
             return Exported(tuple(service.run(until)))

@@ -169,7 +169,7 @@ def read_each(
         try:
             return read(bucket, place, *name)
         except BucketError as error:
-            if type(error) is not BucketError:  # the bucket's own trouble
+            if not error.unreadable:  # the bucket's own trouble
                 raise
             return Unreadable(error.key, error.message, name)
 

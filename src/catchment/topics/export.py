@@ -51,7 +51,14 @@ class Writes(Protocol):
 
     @property
     def parallelism(self) -> int: ...
-    def write(self, reading: Reading, works: Sequence[Work]) -> list[Written | Refused]: ...
+    def write(self, reading: Reading, works: Sequence[Work]) -> list[Written | Refused]:
+        """Write these ranges, and say what became of each, in their order.
+
+        All are of one export and one cluster; at most one is of the same Kafka partition. Raises if they could not be
+        written: BrokerError for what Kafka did, or what the bucket raised. Then nothing may be committed, and all of it
+        can be tried again.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -161,14 +168,14 @@ class Exporter:
             seen.problems += self._refused.values()
             return
         self._listed = self._kafka.topics(self.config.matches)
+        if self._there is None:
+            self._there = frozenset(self._listed)
+        self._refused.clear()
         if not self._listed:
             self._refused[""] = (
                 f"{self.export.group}: no topic at {self.config.brokers} matches {self.config.match!r}; it is looked"
                 " for again and again: create it, or correct 'match' in the config"
             )
-        if self._there is None:
-            self._there = frozenset(self._listed)
-        self._refused.clear()
         for name in sorted(self._listed):
             try:
                 self._join(self._listed[name], new=name not in self._there)

@@ -111,7 +111,7 @@ def read_hint(bucket: Bucket, place: Place, source: Source, start: int) -> Known
     try:
         document = swap.read(bucket, place.hint(source))
     except BucketError as error:
-        if type(error) is not BucketError:  # the bucket's own trouble passes
+        if not error.unreadable:  # the bucket's own trouble passes
             raise
         raise unreadable(place, source, "it is not JSON") from error
     if not document.exists:

@@ -197,7 +197,7 @@ class _Mender:
         try:
             known = identity.read(self.bucket, self.place)
         except BucketError as error:
-            if type(error) is not BucketError:  # the bucket's own trouble
+            if not error.unreadable:  # the bucket's own trouble
                 raise
             self.done.problems.append(str(error))
             return None
@@ -359,7 +359,7 @@ def _cover(bucket: Bucket, place: Place, name: FileName, firsts: list[int]) -> M
         except NotFound:
             return "is in a range whose manifest was removed"
         except BucketError as error:
-            if type(error) is not BucketError:
+            if not error.unreadable:
                 raise
             return "is in a range whose manifest cannot be read"
         if name.first <= found.last:

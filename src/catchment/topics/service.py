@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from catchment.clock import SYSTEM, Clock
 from catchment.errors import CatchmentError
 from catchment.topics.export import Exporter, Step
 
@@ -72,7 +71,6 @@ class Service:
         exporters: Sequence[Exporter],
         *,
         cancel: Callable[[], object] = lambda: None,
-        clock: Clock = SYSTEM,
         tick: float = TICK,
         grace: float = GRACE,
         on_progress: Callable[[Progress], object] = lambda progress: None,
@@ -80,7 +78,6 @@ class Service:
         """`cancel` abandons what is being written."""
         self._exporters = exporters
         self._cancel = cancel
-        self._clock = clock
         self._tick = tick
         self._grace = grace
         self._on_progress = on_progress

@@ -20,6 +20,7 @@ from catchment.topics import identity, offsets
 from catchment.topics.kafka import Ends, Kafka, Part, Peek, TopicInfo
 from catchment.topics.names import ROOT, Place, Source
 from catchment.topics.offsets import Claim
+from catchment.topics.track import passes
 
 LOOK_BACK = timedelta(hours=1)
 
@@ -106,7 +107,7 @@ def _topic(
             hint = offsets.load(bucket, place, source, start).hint
             found.append(_standing(place, export.alerts, hint, start, (topic.name, partition), end, kafka, now))
         except (ExportStopped, BucketError) as error:
-            if isinstance(error, BucketError) and type(error) is not BucketError:
+            if passes(error):
                 raise  # the bucket's own trouble: the others would fare no better
             problems.append(f"{place} Kafka partition {partition}: {error}")
     return found

@@ -58,7 +58,7 @@ class Seen:
 
 def passes(error: CatchmentError) -> bool:
     """Whether it is the bucket's own trouble, which passes. Else it is an object that cannot be understood."""
-    return isinstance(error, BucketError) and type(error) is not BucketError
+    return isinstance(error, BucketError) and not error.unreadable
 
 
 @contextmanager

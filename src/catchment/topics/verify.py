@@ -188,7 +188,7 @@ def _identity(seen: _Seen) -> identity.Identity | None:
     try:
         return identity.read(seen.bucket, seen.place)
     except BucketError as error:
-        if type(error) is not BucketError:  # the bucket's own trouble
+        if not error.unreadable:  # the bucket's own trouble
             raise
         seen.add(Kind.UNREADABLE, seen.place.export(), f"folders were not checked: {error}")
         return None
@@ -224,7 +224,7 @@ class _Closing:
         try:
             return cls(finalize.state(seen.bucket, seen.place).closed, tuple(units))
         except BucketError as error:
-            if type(error) is not BucketError:  # the bucket's own trouble
+            if not error.unreadable:  # the bucket's own trouble
                 raise
             seen.add(Kind.UNREADABLE, seen.place.finalized(), f"nothing more can be closed: {error}")
             return cls(None, ())
@@ -336,7 +336,7 @@ class _Seen:
             except NotFound:
                 continue
             except BucketError as error:
-                if type(error) is not BucketError:
+                if not error.unreadable:
                     raise
                 return "the manifest of its range cannot be read"
             if name.first <= found.last:

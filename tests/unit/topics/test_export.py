@@ -488,3 +488,12 @@ def test_manifests_say_when_and_by_whom(kafka: FakeKafka) -> None:
     run(exporter(bucket, kafka, clock=FakeClock(datetime(2026, 5, 5, tzinfo=UTC))))
     body = json.loads(bucket.get(PLACE.commit(Source(0), 0)))
     assert (body["owner"], body["committed"], body["topic_id"]) == ("me", "2026-05-05T00:00:00.000Z", "id-1")
+
+
+def test_a_topic_that_is_not_there_is_a_problem_until_it_is(kafka: FakeKafka) -> None:
+    bucket, clock = memory(), FakeClock()
+    one = exporter(bucket, kafka, clock=clock, config=topic(match="evnets"))
+    assert "no topic at localhost:9092 matches 'evnets'" in one.step().problems[0]
+    kafka.create("evnets")
+    clock.advance(31)
+    assert not one.step().problems

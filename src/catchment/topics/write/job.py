@@ -11,13 +11,14 @@ import pickle
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.bucket.open import open_bucket
 from catchment.errors import CatchmentError
+from catchment.topics.kafka import Part
 from catchment.topics.work import Reading, Refused, Target, Work, Written
 from catchment.topics.write.explain import causes, explained
 from catchment.topics.write.range import all_gaps, write_range
@@ -42,23 +43,12 @@ FETCH = {
 
 PATIENCE = 60  # seconds without an answer from Kafka after which a task gives up
 
-Part = tuple[str, int]  # topic, Kafka partition
-
-
-class Writer(Protocol):
-    """What writes ranges."""
-
-    def write(self, reading: Reading, works: Sequence[Work]) -> list[Written | Refused]:
-        """Write these ranges, and say what became of each, in their order.
-
-        All are of one export and one cluster; at most one is of the same Kafka partition. Raises if they could not be
-        written: BrokerError for what Kafka did, or what the bucket raised. Then nothing may be committed, and all of it
-        can be tried again.
-        """
-
 
 class SparkWriter:
-    """Writes ranges as Spark jobs, one task per range. Safe for threads: each call is a job of its own."""
+    """Writes ranges as Spark jobs, one task per range: `topics.export.Writes` says what it promises.
+
+    Safe for threads: each call is a job of its own.
+    """
 
     def __init__(self, spark: SparkSession, target: Target, *, isolation: str = "read_committed") -> None:
         self._spark = spark.newSession()  # settings of our own; the same Spark
