@@ -4,6 +4,8 @@ read alone          Spark's Kafka source into a sum of lengths
 read and pass on    the same rows handed to Python as Arrow batches, and only counted
 Spark's own         from_json and partitionBy, or the raw columns, to Parquet
 Catchment           one job of SparkWriter: the ranges of all Kafka partitions, split by type and day
+
+Then every decoder, every format and going back (`topics_forms.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from bench import topics_forms
 from catchment.config.storage import Storage
 from catchment.config.topics import Export
 from catchment.spark.session import session
@@ -54,6 +57,7 @@ def main() -> None:
                     kafka.produce(topic, _repeated(bodies, MESSAGES // partitions), partition)
                 with tempfile.TemporaryDirectory() as folder:
                     _Side(spark, kafka, topic, partitions, Path(folder)).compare()
+            topics_forms.compare(spark, kafka)
     finally:
         spark.stop()
 

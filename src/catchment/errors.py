@@ -15,6 +15,7 @@
     │   └── Transient          may well succeed if tried again (retried by the Retrying wrapper)
     │       └── Unreachable    no answer at all: a dead endpoint, a broken connection
     ├── BrokerError            Kafka did not answer, or refused; may well succeed if tried again
+    ├── RegistryError          a schema registry did not answer, or refused; may well succeed if tried again
     ├── ExportStopped          an export cannot go on until a person has acted: says what to run
     ├── DamagedArchive         an archive of a feed cannot be read to its end
     └── LeaseLost              somebody else took over: stop, and write nothing more
@@ -125,6 +126,10 @@ class LeaseLost(CatchmentError):
 
 class BrokerError(CatchmentError):
     """Kafka did not answer, or refused what was asked. Nothing was written; it may well succeed if tried again."""
+
+
+class RegistryError(CatchmentError):
+    """A schema registry did not answer, or refused what was asked. Nothing was written; it may well succeed later."""
 
 
 class ExportStopped(CatchmentError):

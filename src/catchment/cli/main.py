@@ -31,6 +31,9 @@ TOPICS: Table = {
     "export": ("catchment.cli.topics:export", "Export Kafka topics, exactly once."),
     "status": ("catchment.cli.topics:status", "Show how far each Kafka partition is exported."),
     "verify": ("catchment.cli.topics:verify", "Count every offset again from the files."),
+    "locate": ("catchment.cli.topics_look:locate", "Say which file holds an offset, in every group."),
+    "show": ("catchment.cli.topics_look:show", "Show the messages of a file, or of an offset."),
+    "backfill": ("catchment.cli.topics_backfill:backfill", "Write ranges anew, from a backup or from Kafka."),
     "skip": ("catchment.cli.topics:skip", "Go forward over what Kafka no longer has."),
     "repair": ("catchment.cli.topics:repair", "Rebuild hints, and remove what abandoned attempts left."),
 }

@@ -7,14 +7,18 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from catchment.errors import CatchmentError, ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from catchment.lake import Lake
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +37,12 @@ class Given:
             click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
         else:
             people()
+
+    def lake(self) -> AbstractContextManager[Lake]:
+        """The lake that is meant. It is closed at the end of the block."""
+        from catchment.lake import Lake
+
+        return Lake.open(self.config, workspace=self.workspace)
 
 
 def options(command: F) -> F:

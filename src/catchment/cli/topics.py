@@ -159,8 +159,10 @@ def repair(*, given: Given, **how: Any) -> None:
     Safe at any time, next to running exports: only files wholly below the committed offset go, which no manifest can
     come to list any more. Exit status 1 if something has to be looked at by a person.
     """
-    with _lake(given) as lake:
-        found = lake.topics.repair(**how)
+    from catchment.cli.bars import bars
+
+    with _lake(given) as lake, bars("objects") as step:
+        found = lake.topics.repair(on_progress=lambda now: step(now.done, now.total), **how)
 
     def people() -> None:
         for place, one in found.items():

@@ -10,8 +10,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from catchment.config.fields import Flag, choice, meant, of_pattern, of_text
+from catchment.config.file import FileOf
 from catchment.config.maps import open_map, scalar_text
-from catchment.config.names import HttpUrl, Line, LocalPath, Prose, Regex, Zone
+from catchment.config.names import HttpUrl, Line, Prose, Regex, Zone
 from catchment.config.section import Loc, Section, Wrong, refuse
 
 DECODERS = ("json", "msgpack", "avro", "protobuf", "regex")
@@ -54,8 +55,8 @@ class Decode(Section):
     ] = Field(default_factory=dict)
     registry: HttpUrl | None = None  # messages begin with the registry's magic byte and a schema's id
     avro_schema: Prose | None = Field(default=None, alias="schema")  # as JSON
-    schema_file: LocalPath | None = None
-    descriptor: LocalPath | None = None  # a file made by protoc --descriptor_set_out
+    schema_file: FileOf | None = None
+    descriptor: FileOf | None = None  # a file made by protoc --descriptor_set_out
     message: Annotated[str, BeforeValidator(of_text(_MESSAGE))] | None = None  # every message is this one
     messages: Annotated[  # or the type chooses: type → message
         Mapping[str, str], open_map(lambda name: name, lambda _, raw: of_text(_MESSAGE)(raw))
@@ -70,7 +71,7 @@ class Decode(Section):
     def _options_fit(self) -> Self:
         given = {field.alias or key for key, field in Decode.model_fields.items() if getattr(self, key)} - {"name"}
         found: list[tuple[Loc, str]] = []
-        allowed = _OPTIONS.get(self.name, ("options",))
+        allowed = _OPTIONS.get(self.name, ("options", "schemas"))
         known = self.name if self.name in DECODERS else "module:callable"  # a name from elsewhere is not quoted
         for key in sorted(given - set(allowed)):
             found.append(((key,), f"is no option of {known}; remove it, or use one of: {', '.join(allowed)}"))
@@ -88,8 +89,8 @@ def _columns(text: str) -> str:
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "json": ("schemas", "registry"),
     "msgpack": ("schemas",),
-    "avro": ("schema", "schema_file", "registry"),
-    "protobuf": ("descriptor", "message", "messages", "type_from", "registry"),
+    "avro": ("schema", "schema_file", "registry", "schemas"),
+    "protobuf": ("descriptor", "message", "messages", "type_from", "registry", "schemas"),
     "regex": ("pattern", "schemas"),
 }
 

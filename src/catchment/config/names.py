@@ -103,7 +103,7 @@ Zone = Annotated[str, BeforeValidator(of_text(_zone))]
 Regex = Annotated[str, BeforeValidator(of_text(_regex))]
 
 
-def _local_path(raw: object, info: ValidationInfo) -> Path:
+def local_path(raw: object, info: ValidationInfo) -> Path:
     """Relative paths start at the folder of the configuration file (from a URL: the current folder)."""
 
     def check(text: str) -> Path:
@@ -120,7 +120,7 @@ def _local_path(raw: object, info: ValidationInfo) -> Path:
         raise Wrong("names a home folder that is not there", "write the whole path") from None
 
 
-LocalPath = Annotated[Path, BeforeValidator(_local_path)]
+LocalPath = Annotated[Path, BeforeValidator(local_path)]
 
 
 def is_loopback(host: str) -> bool:

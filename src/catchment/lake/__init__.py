@@ -15,6 +15,7 @@ from catchment.bucket.wrap import Counting
 from catchment.config import Config, load
 from catchment.errors import UsageError
 from catchment.lake.check import Finding, check
+from catchment.lake.decoders import reachable, ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,13 +47,17 @@ class Lake:
         self._lock = threading.Lock()
         self._given = spark
         self._spark: SparkSession | None = None
+        reachable(config)
 
     @classmethod
     def open(cls, source: str | Path | None = None, *, workspace: str | Path | None = None) -> Lake:
         """The lake of the configuration at this path or https:// URL; None means ./catchment.yaml."""
         place = Path(workspace).absolute() if workspace else None
         named = None if source is None else str(source)
-        return cls(load(named), workspace=place, reload=lambda: load(named))
+        config = load(named)
+        if named is not None and "://" not in named:
+            reachable(config, Path(named).expanduser().absolute().parent)
+        return cls(config, workspace=place, reload=lambda: load(named))
 
     @property
     def bucket(self) -> Counting:
@@ -106,6 +111,7 @@ class Lake:
                 from catchment.feeds.source import register  # after `session`, which says so if PySpark is missing
 
                 register(self._spark, self.config)
+                ship(self._spark, self.config)
             return self._spark
 
     def check(self, *, spark: bool = True) -> list[Finding]:

@@ -18,6 +18,7 @@ from catchment.bucket.contract import Support
 from catchment.bucket.open import open_bucket
 from catchment.bucket.probe import probe
 from catchment.config import Config, Storage, Topic
+from catchment.config.decode import Decode
 from catchment.errors import CatchmentError, Denied
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class Verdict(StrEnum):
 class Finding:
     """What was found of one part."""
 
-    part: str  # config, workspace, object storage, spark, kafka
+    part: str  # config, workspace, object storage, decoder, spark, kafka
     name: str
     verdict: Verdict
     detail: str
@@ -48,6 +49,7 @@ def check(config: Config, workspace: Path, *, spark: bool = True) -> list[Findin
     """All findings, in the order of the configuration. Raises nothing that a part could raise."""
     found = [_declared(config), _workspace(workspace)]
     found += [_storage(storage, config) for storage in config.object_storage]
+    found += _decoders(config)
     found += [_spark(config)] if spark else []
     found += _kafka(config)
     return found
@@ -115,6 +117,21 @@ def _needs_compare_and_set(storage: Storage, config: Config) -> str:
     rooms = [name for name in ("topics", "pipelines") if getattr(config, name)]
     rooms += ["tables"] if config.tables.items else []
     return " and ".join(rooms) if storage is config.state_storage else ""
+
+
+def _decoders(config: Config) -> list[Finding]:
+    exports = ((topic.match, one.group, one.decode) for topic in config.topics for one in topic.exports)
+    return [_decoder(f"{group}/{match}", decode) for match, group, decode in exports if decode is not None]
+
+
+def _decoder(name: str, decode: Decode) -> Finding:
+    def look() -> Finding:
+        from catchment.topics.decode.decoder import check_decoder
+
+        check_decoder(decode)
+        return Finding("decoder", name, Verdict.OK, decode.name)
+
+    return _told("decoder", name, look)
 
 
 def _spark(config: Config) -> Finding:

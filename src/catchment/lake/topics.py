@@ -18,24 +18,35 @@ from catchment.bucket.probe import probe
 from catchment.clock import SYSTEM, Clock
 from catchment.config.topics import Export, Topic
 from catchment.errors import SetupError, Unsupported, UsageError
+from catchment.lake.backfill import Ask
+from catchment.lake.backfill import run as rewrite
 from catchment.monitor.history import History
 from catchment.monitor.replica import INTERVAL, Beating, this_replica
 from catchment.monitor.store import store_path
-from catchment.topics import committed, finalize, identity, security
+from catchment.topics import committed, finalize, identity, locate, security
+from catchment.topics.backfill.run import Backfilled
+from catchment.topics.backfill.run import Progress as Rewritten
 from catchment.topics.committed import Committed
 from catchment.topics.export import Exporter
+from catchment.topics.files.format import format_of
 from catchment.topics.frame import frame
 from catchment.topics.kafka import Cluster
+from catchment.topics.locate import Located
 from catchment.topics.names import Place, Source
 from catchment.topics.owners import Owners
 from catchment.topics.period import Period
+from catchment.topics.repair import Progress as Repairing
 from catchment.topics.repair import Repaired, repair
+from catchment.topics.replay import Progress as Replaying
+from catchment.topics.replay import Replayed, Window, into_topic
 from catchment.topics.service import Progress, Service, Until
+from catchment.topics.show import LIMIT, Shown, show_file, show_offset
 from catchment.topics.skip import Skipped, skip
 from catchment.topics.status import Status, status, together
 from catchment.topics.verify import Progress as Counted
 from catchment.topics.verify import Verified, on_spark, verify
 from catchment.topics.work import Reading, Target
+from catchment.topics.write.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,6 +94,7 @@ class Topics:
         chosen = self._chosen(groups, topics)
         if not chosen:
             raise UsageError("the configuration has no topics", hint="add some under 'topics:' in catchment.yaml")
+        _understood(chosen)
         bucket = self._lake.bucket
         self._must_compare_and_set()
         replica = this_replica("topics export", workspace=str(self._lake.workspace), interval=beat, clock=self._clock)
@@ -161,6 +173,7 @@ class Topics:
         dry_run: bool = False,
         also_newer: bool = False,
         back: bool = False,
+        on_progress: Callable[[Repairing], object] = lambda progress: None,
     ) -> dict[str, Repaired]:
         """Rebuild hints from the manifests, and remove files that no manifest lists or ever will; by `group/topic`.
 
@@ -179,6 +192,7 @@ class Topics:
                 back=back,
                 duty=finalize.duty(bucket, place, export),
                 workers=8,
+                on_progress=on_progress,
             )
         return found
 
@@ -242,14 +256,142 @@ class Topics:
                 )
             ]
 
+    def backfill(
+        self,
+        group: str,
+        topic: str,
+        *,
+        source: str | None = None,
+        from_kafka: bool = False,
+        kafka_partition: int | None = None,
+        first_offset: int | None = None,
+        last_offset: int | None = None,
+        start_time: datetime | None = None,
+        end_time: datetime | None = None,
+        replace: bool = False,
+        before_start: bool = False,
+        dry_run: bool = False,
+        on_progress: Callable[[Rewritten], object] = lambda progress: None,
+        on_step: Callable[[str], object] = lambda name: None,
+    ) -> Backfilled:
+        """Write ranges of earlier generations anew by the current definition, from a backup or from Kafka.
+
+        source: the group of the backup; by default the only one there is, or Kafka. replace: let readers see what was
+        written; without it files are prepared. before_start: also add what lies before the export's start.
+        """
+        [(config, export)] = self._chosen([group], [topic])
+        _understood([(config, export)])
+        self._must_compare_and_set()
+        known = identity.read(self._lake.bucket, Place(group, topic))
+        which = None if kafka_partition is None else known.source(kafka_partition) if known else Source(kafka_partition)
+        period = Period(which, first_offset, last_offset, start_time, end_time)
+        return rewrite(
+            self._lake,
+            config,
+            export,
+            topic,
+            Ask(period, source, from_kafka, replace, before_start, dry_run),
+            cluster=lambda: Cluster(str(config.brokers), config.settings()),
+            reading=lambda: self._reading(config),
+            now=self._clock.now,
+            on_progress=on_progress,
+            on_step=on_step,
+        )
+
+    def locate(
+        self,
+        topic: str,
+        kafka_partition: int,
+        offset: int,
+        *,
+        groups: Sequence[str] | None = None,
+        life: int | None = None,
+    ) -> list[Located]:
+        """Which file holds this offset, in every group, from names and manifests alone."""
+        places = [one for one in locate.places(self._lake.bucket, topic) if not groups or one.group in groups]
+        if not places:
+            raise UsageError(
+                f"the lake has no export of the topic {topic!r}" + (f" in {', '.join(groups)}" if groups else ""),
+                hint="correct --topic and --group, or run: catchment topics export",
+            )
+        return [locate.locate(self._lake.bucket, one, kafka_partition, offset, life=life) for one in places]
+
+    def show(
+        self, key: str, *, limit: int = LIMIT, first_offset: int | None = None, last_offset: int | None = None
+    ) -> Shown:
+        """The messages of one file, whatever its format, in the order of their offsets. Starts no JVM."""
+        with scratch_folder() as scratch:
+            return show_file(self._lake.bucket, key, scratch, limit=limit, first=first_offset, last=last_offset)
+
+    def show_offset(
+        self,
+        topic: str,
+        kafka_partition: int,
+        offset: int,
+        *,
+        groups: Sequence[str] | None = None,
+        life: int | None = None,
+    ) -> list[Shown]:
+        """The message of one offset, as every group has it; why not, where one has none."""
+        found = self.locate(topic, kafka_partition, offset, groups=groups, life=life)
+        with scratch_folder() as scratch:
+            return [show_offset(self._lake.bucket, one, scratch) for one in found]
+
+    def replay(
+        self,
+        group: str,
+        topic: str,
+        *,
+        to_topic: str,
+        kafka_partition: int | None = None,
+        first_offset: int | None = None,
+        last_offset: int | None = None,
+        start_time: datetime | None = None,
+        end_time: datetime | None = None,
+        to_brokers: str | None = None,
+        by_key: bool = False,
+        also_incomplete: bool = False,
+        dry_run: bool = False,
+        on_progress: Callable[[Replaying], object] = lambda progress: None,
+        on_step: Callable[[str], object] = lambda name: None,
+    ) -> Replayed:
+        """The messages of a backup into another Kafka topic, each once, also if it is killed and run again. No JVM.
+
+        to_brokers: another cluster, with the settings of a topic of the configuration that has these brokers, or else
+        of this one. by_key: their keys choose the Kafka partitions. also_incomplete: also what kept no timestamps or
+        headers.
+        """
+        [(config, _)] = self._chosen([group], [topic])
+        brokers = str(to_brokers or config.brokers)
+        known = (one.settings() for one in self._lake.config.topics if str(one.brokers) == brokers)
+        with scratch_folder() as scratch:
+            return into_topic(
+                self._lake.bucket,
+                Place(group, topic),
+                brokers,
+                next(known, config.settings()),
+                to_topic,
+                Window(first_offset, last_offset, start_time, end_time),
+                scratch,
+                kafka_partition=kafka_partition,
+                by_key=by_key,
+                also_incomplete=also_incomplete,
+                dry_run=dry_run,
+                now=self._clock.now(),
+                on_progress=on_progress,
+                on_step=on_step,
+            )
+
     def files(self, group: str, topic: str, **values: str | Sequence[str]) -> Iterator[Committed]:
         """The committed files, only those in folders with these values: `type="order", day=["2026-11-14", …]`."""
         return committed.files(self._lake.bucket, Place(group, topic), where=values)
 
     def read(self, group: str, topic: str, **values: str | Sequence[str]) -> DataFrame:
         """The committed rows, exactly those that manifests list, as a DataFrame; the splits are columns of text."""
-        files = list(self.files(group, topic, **values))
-        return frame(self._lake.spark, self._lake.config.state_storage, Place(group, topic), files)
+        place, files = Place(group, topic), list(self.files(group, topic, **values))
+        known = identity.read(self._lake.bucket, place) if files else None
+        formats = {one: format_of(known, one) for one in {file.generation for file in files}} if known else {}
+        return frame(self._lake.spark, self._lake.config.state_storage, place, files, formats)
 
     def _places(
         self, groups: Sequence[str] | None, topics: Sequence[str] | None
@@ -320,6 +462,15 @@ def _file(path: str) -> str:
             return stream.read()
     except OSError as error:
         raise SetupError(f"{path} cannot be read ({error.strerror})", hint="correct it under 'kafka:'") from error
+
+
+def _understood(chosen: Sequence[tuple[Topic, Export]]) -> None:
+    """What is wrong with a decoder is said before Spark is started."""
+    from catchment.topics.decode.decoder import check_decoder
+
+    for _, export in chosen:
+        if export.decode is not None:
+            check_decoder(export.decode)
 
 
 @contextmanager

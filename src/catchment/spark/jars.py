@@ -41,6 +41,7 @@ class JarSet(StrEnum):
     AVRO = "avro"
     S3 = "s3"  # its bundle of Amazon's client is half a gigabyte: only for lakes on S3
     BROKER = "broker"  # a whole Kafka broker, for tests; runs in a Java of its own
+    NATIVE = "native"  # Hadoop's native library inside a jar, for tests: without it Hadoop reads no zstd
 
     def folder(self) -> Path:
         """Where its jars are or will be. A changed lock means another folder."""
@@ -59,6 +60,7 @@ ROOTS = {
     JarSet.S3: ("org.apache.hadoop:hadoop-aws:3.4.1",),  # the Hadoop that PySpark carries
     # Without slf4j-simple a broker that cannot start does so in silence.
     JarSet.BROKER: ("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36"),
+    JarSet.NATIVE: ("io.trino.hadoop:hadoop-apache:3.2.0-18",),  # the last with zstd; libraries for Linux and macOS
 }
 
 SETS_FOR = {"demo": (JarSet.DELTA, JarSet.KAFKA, JarSet.AVRO), "test": tuple(JarSet)}

@@ -2,6 +2,9 @@
 
 Its fingerprint is in every name, so two definitions can never write the same object. What is not in it may change at
 any time without a new generation: policy, heartbeat, finalising, thresholds.
+
+Files that a decoder names, and the module of one's own decoder, are in it by their content. What that module imports
+is not.
 """
 
 from __future__ import annotations
@@ -10,13 +13,19 @@ import hashlib
 import json
 from typing import Any
 
+from catchment.config.decode import Decode
 from catchment.config.section import Section
 from catchment.config.topics import Export
+from catchment.topics.decode.modules import find, is_plugin
 from catchment.topics.names import FINGERPRINT
 
 CODE = {  # raise the number when the same bytes would make other rows; old and new then need two generations
     None: 1,
     "json": 1,
+    "msgpack": 1,
+    "avro": 1,
+    "protobuf": 1,
+    "regex": 1,
 }
 WRITER = 1  # the same for what is written around the rows: columns of Kafka's own, names of folders
 
@@ -25,19 +34,31 @@ def definition(export: Export) -> dict[str, Any]:
     """What makes this export's rows what they are, as plain values.
 
     Without defaults, so that a later release can add an option and leave the fingerprints of existing lakes alone.
+    UsageError if a file or a module that it names is not there.
     """
-    decoder = export.decode.name if export.decode else None
     return {
-        "decode": _given(export.decode) if export.decode else None,
+        "decode": _given(export.decode) | _contents(export.decode) if export.decode else None,
         "filter": export.filter,
         "format": _given(export.format),
         "split": [[name, _given(split)] for name, split in export.split.items()],
-        "code": [CODE.get(decoder, 1), WRITER],
+        "code": _code(export.decode),
     }
+
+
+def _code(decode: Decode | None) -> list[int | str]:
+    if decode is not None and is_plugin(decode.name):
+        return [1, WRITER, find(decode.name).digest]
+    return [CODE[decode.name if decode else None], WRITER]
 
 
 def _given(section: Section) -> dict[str, Any]:
     return section.model_dump(mode="json", exclude_defaults=True)
+
+
+def _contents(decode: Decode) -> dict[str, str]:
+    """Of files, what is in them counts, and not where they are."""
+    files = {"schema_file": decode.schema_file, "descriptor": decode.descriptor}
+    return {name: file.digest() for name, file in files.items() if file is not None}
 
 
 def fingerprint(export: Export) -> str:

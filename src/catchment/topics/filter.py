@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.errors import ExportStopped, UsageError
-from catchment.topics.decode.read import connect, whole
+from catchment.topics.decode.arrays import whole
+from catchment.topics.decode.read import connect
 from catchment.topics.records import OFFSET, TIMESTAMP
 
 Path = tuple[str, ...]  # of a field, from outside in

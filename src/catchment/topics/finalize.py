@@ -167,11 +167,12 @@ def after_commit(
 
     Safe to repeat: what is listed already is not listed again, and not counted again.
     """
-    if export.finalize is None or not manifest.files:
+    if export.finalize is None or not (manifest.files or manifest.earlier):
         return Late()
     now = state(bucket, place)
     unit, line, late = unit_of(export), now.line, export.finalize.late
-    folders = sorted({place.parse_file(file.key)[0] for file in manifest.files})
+    # Where a swapped range has no files any more, those that it had must go from the list.
+    folders = sorted({place.parse_file(file.key)[0] for file in manifest.files} | set(manifest.earlier))
     ends = [(folder, end) for folder in folders if line and (end := unit.end(folder)) is not None and end <= line]
 
     def one(item: tuple[str, datetime]) -> Published:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from catchment.bucket.open import open_bucket
+from catchment.config.decode import Format
 from catchment.config.storage import Storage
 from catchment.topics.committed import Committed
+from catchment.topics.files.format import file_format
+from catchment.topics.files.read import rows
 from catchment.topics.names import Place
+from catchment.topics.records import BACKED
+from catchment.topics.write.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+# Of the compressor library that Spark brings along: Hadoop's own codec needs Hadoop's native library.
+ZSTD = "io.airlift.compress.zstd.ZstdCodec"
+BATCH_ROWS = 1 << 14
 
 
 def uri(storage: Storage, key: str) -> str:
@@ -20,11 +32,19 @@ def uri(storage: Storage, key: str) -> str:
     return f"s3a://{storage.bucket}/{inside}" if storage.bucket else f"{storage.path}/{inside}"
 
 
-def frame(spark: SparkSession, storage: Storage, place: Place, files: Sequence[Committed]) -> DataFrame:
+def frame(
+    spark: SparkSession,
+    storage: Storage,
+    place: Place,
+    files: Sequence[Committed],
+    formats: Mapping[int, Format] | None = None,
+) -> DataFrame:
     """The rows of these files, with the values of their folders as columns of text. No files: no columns.
 
-    Columns that only some files have are null elsewhere. A column that two generations have with different types cannot
-    be read at once: Spark says which; read one generation then.
+    formats: of each generation; Parquet, if not given. Messages that were kept as they were have the columns that their
+    format keeps, as bytes: value; offset and value; offset, key and value. Columns that only some files have are null
+    elsewhere; one that is called like a level of folders gives way to it. A column that two generations have with
+    different types cannot be read at once: Spark says which; read one generation then.
     """
     from pyspark.sql.types import StructType
 
@@ -36,6 +56,64 @@ def frame(spark: SparkSession, storage: Storage, place: Place, files: Sequence[C
     frames = []
     for generation in sorted({one.generation for one in files}):
         some = [one for one in files if one.generation == generation]
-        reader = session.read.option("mergeSchema", "true").option("basePath", uri(storage, place.prefix.rstrip("/")))
-        frames.append(reader.parquet(*(uri(storage, one.key) for one in some)))
+        format = (formats or {}).get(generation, Format())
+        if format.name == "sequence":
+            frames.append(_messages(session, storage, some, format))
+            continue
+        reader = session.read.option("basePath", uri(storage, place.prefix.rstrip("/")))
+        uris = [uri(storage, one.key) for one in some]
+        frames.append(_lines(reader, uris, format) if format.name == "text" else _columns(reader, uris))
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _columns(reader: DataFrameReader, uris: Sequence[str]) -> DataFrame:
+    return reader.option("mergeSchema", "true").parquet(*uris)
+
+
+def _lines(reader: DataFrameReader, uris: Sequence[str], format: Format) -> DataFrame:
+    """By Spark's own reader of text. Its strings are bytes that nobody has looked at, so the cast gives them back."""
+    if format.compression == "zstd":
+        reader = reader.option("io.compression.codecs", ZSTD)
+    found = reader.option("lineSep", format.delimiter or "\n").text(list(uris))
+    return found.withColumn("value", found["value"].cast("binary"))
+
+
+def _messages(session: SparkSession, storage: Storage, files: Sequence[Committed], format: Format) -> DataFrame:
+    """By our own reader, in Spark's tasks: Hadoop's would need its native library for zstd, and a detour over Java."""
+    levels = list(files[0].values)
+    keeps = file_format(format).keeps - {level.lower() for level in levels}
+    kept = [name for name in BACKED.names if name in keeps]
+    columns = [f"{name} {'BIGINT' if name == 'offset' else 'BINARY'}" for name in kept]
+    texts = [f"`{name}` STRING" for name in levels]
+    listed = session.createDataFrame(
+        [(one.key, *(one.values[name] for name in levels)) for one in files], ", ".join(["`_key` STRING", *texts])
+    )
+    spread = min(len(files), 4 * session.sparkContext.defaultParallelism)
+    return listed.repartition(spread).mapInArrow(_task(storage, format, kept, levels), ", ".join([*columns, *texts]))
+
+
+def _task(storage: Storage, format: Format, kept: Sequence[str], levels: Sequence[str]) -> Any:
+    """What runs on executors: for each listed file its rows, with the values of its folder."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for one in batch.to_pylist():
+                yield from read_there(storage, format, one["_key"], kept, {name: one[name] for name in levels})
+
+    return task
+
+
+def read_there(
+    storage: Storage, format: Format, key: str, kept: Sequence[str], values: Mapping[str, str | None]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one file: these columns, and its values. BucketError if it cannot be read."""
+    bucket = open_bucket(storage, create=False)
+    try:
+        with scratch_folder() as scratch:
+            for found in rows(bucket, key, format, scratch):
+                table = found.select(kept)
+                for name, value in values.items():
+                    table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
+                yield from table.to_batches(max_chunksize=BATCH_ROWS)
+    finally:
+        bucket.close()

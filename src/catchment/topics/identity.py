@@ -136,6 +136,23 @@ def accept_recreated(
         return now
 
 
+def lower_start(
+    bucket: Bucket, place: Place, source: Source, first: int, next: int, *, nonce: Callable[[], str] = swap.fresh
+) -> Identity:
+    """Let the export begin at `first`, if it began at `next`: the range between them was added. Safe to repeat."""
+    while True:
+        document = swap.read(bucket, place.export())
+        now = Identity.parse(document.key, document.value)
+        if now.life != source.life or now.start(source.partition) != next:
+            return now
+        now = replace(now, starts={**now.starts, source.partition: first})
+        try:
+            swap.swap(bucket, document, now.plain(), nonce=nonce)
+        except Conflict:
+            continue
+        return now
+
+
 def recreated(place: Place, before: str, now: str) -> ExportStopped:
     """The error for a topic that is another one than before."""
     return ExportStopped(
@@ -144,6 +161,13 @@ def recreated(place: Place, before: str, now: str) -> ExportStopped:
         hint="to go on with the new topic from its beginning (what was exported of the old one stays):"
         f" catchment topics skip --group {place.group} --topic {place.topic} --recreated",
     )
+
+
+def check_definition(place: Place, identity: Identity, export: Export) -> None:
+    """ExportStopped if this generation was written with another definition. Changes nothing."""
+    known = identity.generations.get(export.generation)
+    if known is not None:
+        _same_definition(place, identity, export, known, definition(export))
 
 
 def _same_topic(place: Place, identity: Identity, topic_id: str) -> None:

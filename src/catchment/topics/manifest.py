@@ -1,6 +1,6 @@
 """The manifest of one range: what was read, what was written, and that nothing is missing in between.
 
-It is put once, if absent, and that put is the commit. **`read + gaps = last - first + 1` and
+It is put if absent, and that put is the commit. A backfill may swap it for another of the same bounds. **`read + gaps = last - first + 1` and
 `read = written + dead + filtered`, or there is no manifest**: `Manifest` cannot be made otherwise.
 """
 
@@ -84,6 +84,7 @@ class Manifest:
     owner: str = ""  # who committed it, for people
     committed: str = ""  # when, on its clock, for people
     skipped: str = ""  # why these offsets were gone over, if they were: Kafka no longer had them
+    earlier: tuple[str, ...] = ()  # folders in which the range had files before it was swapped; empty if it never was
     extra: Mapping[str, Any] = field(default_factory=dict)  # what a later version added
 
     def __post_init__(self) -> None:
@@ -141,6 +142,7 @@ class Manifest:
                     "counts": _made(Counts, known["counts"]),
                     "files": tuple(_made(File, one) for one in known["files"]),
                     "dead": tuple(_made(File, one) for one in known["dead"]),
+                    "earlier": tuple(str(one) for one in known.get("earlier", ())),
                     "holes": None if holes is None else tuple((start, end) for start, end in holes),
                     "extra": found,
                 }

@@ -21,7 +21,7 @@ from datetime import datetime
 from typing import Any
 
 from catchment.bucket import swap
-from catchment.bucket.contract import ABSENT, Bucket
+from catchment.bucket.contract import ABSENT, Bucket, matches
 from catchment.bucket.swap import Document
 from catchment.clock import isoformat
 from catchment.errors import BadKey, BucketError, Conflict, ExportStopped, NotFound
@@ -274,6 +274,27 @@ def commit(bucket: Bucket, place: Place, manifest: Manifest, *, nonce: Nonce = s
         winner = Manifest.parse(key, found.body)
         return winner, f'"nonce": "{mark}"'.encode() in found.body  # ours, if only the reply was lost
     return manifest, True
+
+
+def exchange(bucket: Bucket, place: Place, before: Manifest, after: Manifest, *, nonce: Nonce = swap.fresh) -> Manifest:
+    """Put a manifest in place of another of the same bounds, if that is still there: the one that is there then.
+
+    One read and one put. Everything that it lists must be in place before. Readers see the one or the other.
+    """
+    key = place.commit(before.source, before.first)
+    if (before.source, before.first, before.last) != (after.source, after.first, after.last):
+        raise ValueError(f"{key} cannot be swapped for a range with other bounds")
+    found = bucket.read(key)
+    there = Manifest.parse(key, found.body)
+    if there != before:
+        return there
+    mark = nonce()
+    try:
+        bucket.put(key, after.body(mark), when=matches(found.stat.etag))
+    except Conflict:
+        found = bucket.read(key)
+        return Manifest.parse(key, found.body)  # ours, if only the reply was lost
+    return after
 
 
 def advance(

@@ -6,6 +6,9 @@ next number, also in a folder that had none; with `late: count` the first public
 files are listed in `_LATE` beside it. (A file in both was in time: somebody who was closing had paused.) A list that
 would not change is not written again, because readers take every version for a publication.
 
+A range that a backfill swapped has its old files replaced in the list that they were in, whatever `late` says; what it
+newly has in a closed folder is added to `_SUCCESS`.
+
 Whoever publishes reads the list, adds to it, and writes it if it is still the one that was read; on Conflict, again
 from the start. So nobody's files are lost, whatever the order. Only files that a manifest lists are ever added; size
 and ETag are the manifest's. An entry is believed from then on, unless its range is the very one being published.
@@ -155,6 +158,7 @@ def publish(
         document = swap.read(bucket, key)
         before = Publication.parse(key, document.value) if document.exists else None
         kept = [file for file in before.files if not _replaced(place, file, own)] if before else []
+        gone = [file for file in before.files if _replaced(place, file, own)] if before else []
         if before is not None or ranges is None:  # somebody published meanwhile: only a new look may add to that
             ranges = Ranges(bucket, place)
             if own is not None:
@@ -164,12 +168,12 @@ def publish(
         else:
             names = keys if keys is not None else _listed(bucket, place, folder)
         known = {file.key for file in kept}
-        is_late = closed or before is not None
+        is_late = (closed or before is not None) and all(file.late for file in gone)
         found = [
             _entry(source, file, late=is_late)
             for source, file in ranges.committed(name for name in names if name not in known)
         ]
-        if is_late and late == "count":
+        if is_late and late == "count" and not (own and own.earlier and not _was_late(bucket, place, folder, own)):
             if before is not None:
                 listed = {file.key for file in before.files}
                 found = [file for file in found if file.key not in listed]
@@ -196,7 +200,7 @@ def _set_aside(
 ) -> Published:
     """Late files into `_LATE`."""
     key = place.late(folder)
-    while found:
+    while found or (own is not None and own.earlier):
         document = swap.read(bucket, key)
         before = Publication.parse(key, document.value) if document.exists else None
         kept = {file.key: file for file in before.files if not _replaced(place, file, own)} if before else {}
@@ -211,6 +215,13 @@ def _set_aside(
         except Conflict:
             continue
     return Published(folder)
+
+
+def _was_late(bucket: Bucket, place: Place, folder: str, own: Manifest) -> bool:
+    """Whether `_LATE` has a file of this range, of whatever generation."""
+    document = swap.read(bucket, place.late(folder))
+    files = Publication.parse(document.key, document.value).files if document.exists else ()
+    return any(range_of(place, file.key) == (own.source, own.first) for file in files)
 
 
 def _replaced(place: Place, file: Listed, own: Manifest | None) -> bool:

@@ -2,17 +2,18 @@
 
 Nothing that the manifest says of its files is believed: each is opened, and its offsets are read. What remains of the
 range when these, the dead letters and the holes are taken away are the filtered messages, whose offsets nobody keeps:
-so they can be counted and not named. Files are fetched one at a time and read a row group at a time, only the columns
-that are needed; what is kept of a range is eight bytes for each of its rows.
+so they can be counted and not named. Files are fetched one at a time and read a part at a time, of Parquet only the
+columns that are needed; what is kept of a range is eight bytes for each of its rows.
+
+A text file has no offsets. Its messages are counted, and together with the rest must fill the range; that each of them
+is there once, and is this one, cannot be told.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
 import numpy as np
@@ -20,19 +21,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catchment.bucket.contract import Bucket
-from catchment.config.decode import Split
+from catchment.config.decode import Format, Split
 from catchment.errors import BadKey, NotFound
 from catchment.topics import committed
+from catchment.topics.files.fetch import fetched
+from catchment.topics.files.format import Damaged, FileFormat
+from catchment.topics.files.parquet import offset_column
+from catchment.topics.files.read import format_for
 from catchment.topics.manifest import File, Manifest
 from catchment.topics.names import Place, Source, folder_of, values_of
 from catchment.topics.records import OFFSET, TIMESTAMP
 from catchment.topics.split import RECORD_HEADERS, RECORD_KEY, Splitter
 
-IN_MEMORY = 32_000_000  # a larger file is fetched to disk
 ROWS = 131_072  # at a time
 NAMED = 5  # so many stretches or keys are named in a message
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 Splits = Mapping[int, Mapping[str, Split]]  # by generation
+Formats = Mapping[int, Format]  # likewise
 
 
 class Kind(StrEnum):
@@ -85,35 +90,43 @@ class Recounter:
     place: Place
     splits: Splits  # a generation that is not among them: folders are not checked
     bucket: Bucket | None = None
+    formats: Formats = field(default_factory=dict)  # of one that is not among them: Parquet
 
     def __call__(self, manifest: Manifest) -> Recount:
         """If something is found and the manifest has been replaced meanwhile (a backfill), the new one is counted."""
         if self.bucket is None:
             raise ValueError("a Recounter needs its bucket before it can count")
-        found = recount(self.bucket, self.place, manifest, self.splits.get(manifest.generation))
+        found = self._count(self.bucket, manifest)
         while found.findings:
             now = committed.read(self.bucket, self.place, manifest.source, manifest.first)
             if now == manifest:
                 break
             manifest = now
-            found = recount(self.bucket, self.place, manifest, self.splits.get(manifest.generation))
+            found = self._count(self.bucket, manifest)
         return found
 
+    def _count(self, bucket: Bucket, manifest: Manifest) -> Recount:
+        generation = manifest.generation
+        return recount(bucket, self.place, manifest, self.splits.get(generation), self.formats.get(generation))
 
-def recount(bucket: Bucket, place: Place, manifest: Manifest, split: Mapping[str, Split] | None) -> Recount:
-    """What is wrong with one range. `split` is its generation's; without it folders are not checked."""
+
+def recount(
+    bucket: Bucket, place: Place, manifest: Manifest, split: Mapping[str, Split] | None, format: Format | None = None
+) -> Recount:
+    """What is wrong with one range. Split and format are its generation's; without a split folders are not checked."""
+    format = format or Format()
     seen = _Seen(place, manifest, place.commit(manifest.source, manifest.first))
     for file in manifest.files:
-        seen.take(file, _look(bucket, seen, file, split or {}), dead=False)
+        seen.take(file, _look(bucket, seen, file, split or {}, format), dead=False)
     for file in manifest.dead:
-        seen.take(file, _look(bucket, seen, file, {}), dead=True)
+        seen.take(file, _look(bucket, seen, file, {}, format), dead=True)
     seen.judge()
     return Recount(
         manifest.source,
         manifest.first,
         manifest.last,
         files=len(manifest.files) + len(manifest.dead),
-        rows=sum(len(one) for one in seen.written.values()),
+        rows=sum(len(one) for one in seen.written.values()) + seen.unnumbered,
         dead=sum(len(one) for one in seen.dead.values()),
         filtered=manifest.counts.filtered,
         gaps=manifest.counts.gaps,
@@ -130,17 +143,20 @@ class _Seen:
     key: str  # of the manifest
     written: dict[str, Offsets] = field(default_factory=dict)  # by the file's key, sorted
     dead: dict[str, Offsets] = field(default_factory=dict)
+    unnumbered: int = 0  # rows of files that have no offsets
     lost: int = 0  # rows of files that could not be read
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, kind: Kind, key: str, message: str, offsets: int = 0, *, note: bool = False) -> None:
         self.findings.append(Finding(kind, key, message, offsets, note))
 
-    def take(self, file: File, found: Offsets | None, *, dead: bool) -> None:
+    def take(self, file: File, content: _Content | None, *, dead: bool) -> None:
         """Note the offsets of one object; None if it could not be read."""
-        if found is None:
+        if content is None:
             self.lost += file.rows
             return
+        self.unnumbered += content.unnumbered
+        found = content.offsets
         into = self.dead if dead else self.written
         into[file.key] = np.sort(np.concatenate([into[file.key], found])) if file.key in into else found
 
@@ -177,22 +193,20 @@ class _Seen:
         holes = manifest.holes or ()
         starts, ends = missing_between(distinct, holes, manifest.first, manifest.last)
         unseen = int((ends - starts + 1).sum())  # filtered, missing, or (if the holes are not named) gaps
-        explained = manifest.counts.filtered + self.lost + (manifest.counts.gaps if manifest.holes is None else 0)
+        explained = manifest.counts.filtered + self.lost + self.unnumbered
+        explained += manifest.counts.gaps if manifest.holes is None else 0
         if unseen > explained:
             how_many = unseen - explained
             what = f"{how_many} of its offsets" if explained else _offsets(starts, ends)
             self.add(Kind.MISSING, self.key, f"none of its files holds {what}", how_many)
 
 
-def _look(bucket: Bucket, seen: _Seen, file: File, split: Mapping[str, Split]) -> Offsets | None:
-    """The offsets of one object, sorted; None if it is not there or cannot be read. Whatever is wrong is noted."""
+def _look(bucket: Bucket, seen: _Seen, file: File, split: Mapping[str, Split], format: Format) -> _Content | None:
+    """What one object holds; None if it is not there or cannot be read. Whatever is wrong is noted."""
     try:
         stat = bucket.head(file.key)
-        with SpooledTemporaryFile(max_size=IN_MEMORY) as local:
-            with bucket.open(file.key) as stream:
-                shutil.copyfileobj(stream, local, 1 << 20)
-            local.seek(0)
-            content = _read(local, seen.place, file, split)
+        with fetched(bucket, file.key) as local:
+            content = _content(local, seen.place, file, split, format_for(file.key, format))
     except BadKey:
         seen.add(Kind.ABSENT, file.key, f"can be no object's name; {seen.key} lists it", file.rows)
         return None
@@ -200,24 +214,23 @@ def _look(bucket: Bucket, seen: _Seen, file: File, split: Mapping[str, Split]) -
         own = f"offsets {file.first} to {file.last}"
         seen.add(Kind.ABSENT, file.key, f"is not there; {seen.key} lists it with {file.rows} rows, {own}", file.rows)
         return None
-    except _Damaged as error:
+    except Damaged as error:
         seen.add(Kind.UNREADABLE, file.key, str(error), file.rows)
         return None
-    offsets = content.offsets
-    differs = _differences(file, offsets, seen.place, seen.manifest)
+    differs = _differences(file, content, seen.place, seen.manifest)
     if differs:
         seen.add(Kind.CHANGED, file.key, f"is not as {seen.key} lists it: {'; '.join(differs)}")
     elif stat.etag != file.etag:
-        same = "rows and offsets are as listed"
+        same = "its rows are as many as listed" if content.unnumbered else "rows and offsets are as listed"
         seen.add(Kind.CHANGED, file.key, f"was put again (its ETag is another); {same}", note=stat.size == file.size)
     if content.misplaced:
         text = f"{content.misplaced} of its rows belong elsewhere, for example in {content.example}"
         seen.add(Kind.MISPLACED, file.key, text, content.misplaced)
-    return offsets
+    return content
 
 
-def _differences(file: File, offsets: Offsets, place: Place, manifest: Manifest) -> list[str]:
-    found = []
+def _differences(file: File, content: _Content, place: Place, manifest: Manifest) -> list[str]:
+    found, offsets = [], content.offsets
     try:
         _, name = place.parse_file(file.key)
     except ValueError:
@@ -226,49 +239,65 @@ def _differences(file: File, offsets: Offsets, place: Place, manifest: Manifest)
         mine = (manifest.generation, manifest.source, manifest.first, manifest.last)
         if (name.generation, name.source, name.first, name.last) != mine:
             found.append("its name is that of another range")
-    if len(offsets) != file.rows:
-        found.append(f"{len(offsets)} rows and not {file.rows}")
+    if (rows := len(offsets) + content.unnumbered) != file.rows:
+        found.append(f"{rows} rows and not {file.rows}")
     if len(offsets) and (offsets[0], offsets[-1]) != (file.first, file.last):
         found.append(f"offsets from {offsets[0]} to {offsets[-1]} and not from {file.first} to {file.last}")
     return found
 
 
-class _Damaged(Exception):
-    """Not a Parquet file, or not one of ours."""
-
-
 @dataclass(frozen=True)
 class _Content:
-    offsets: Offsets
+    """What one object holds."""
+
+    offsets: Offsets  # sorted
+    unnumbered: int = 0  # rows that have none
     misplaced: int = 0
     example: str = ""
 
 
-def _read(local: IO[bytes], place: Place, file: File, split: Mapping[str, Split]) -> _Content:
+def _content(local: IO[bytes], place: Place, file: File, split: Mapping[str, Split], format: FileFormat) -> _Content:
+    folder = file.key.removeprefix(place.prefix).rpartition("/")[0]
+    found: list[Offsets] = []
+    unnumbered, misplaced, example = 0, 0, ""
+    looks = _typed(local, folder, split) if format.typed else _messages(local, folder, split, format)
+    for column, batch, check in looks:
+        if not column:
+            unnumbered += batch.num_rows
+            continue
+        offsets = batch.column(column)
+        if offsets.null_count:
+            raise Damaged("has rows without an offset")
+        found.append(offsets.to_numpy())
+        wrong, where = check.wrong(batch)
+        misplaced += wrong
+        example = example or where
+    return _Content(np.sort(np.concatenate([np.empty(0, np.int64), *found])), unnumbered, misplaced, example)
+
+
+# What is looked at: which column has the offsets (empty: none), rows, and how to check their folder.
+_Look = tuple[str, pa.RecordBatch, "_FolderCheck"]
+
+
+def _typed(local: IO[bytes], folder: str, split: Mapping[str, Split]) -> Iterator[_Look]:
+    """A Parquet file, only the columns that are needed."""
     try:
-        return _content(local, place, file, split)
+        with pq.ParquetFile(local) as parquet:
+            schema = parquet.schema_arrow
+            column = offset_column(schema)
+            check = _folder_check(schema, folder, split)
+            for batch in parquet.iter_batches(ROWS, columns=[column, *check.columns]):
+                yield column, batch, check
     except (pa.ArrowException, OSError) as error:  # Arrow says OSError of a damaged page
-        raise _Damaged(f"is no Parquet file that can be read ({error})") from error
+        raise Damaged(f"is no Parquet file that can be read ({error})") from error
 
 
-def _content(local: IO[bytes], place: Place, file: File, split: Mapping[str, Split]) -> _Content:
-    with pq.ParquetFile(local) as parquet:
-        schema = parquet.schema_arrow
-        column = OFFSET if OFFSET in schema.names else "offset"
-        if schema.get_field_index(column) < 0 or schema.field(column).type != pa.int64():
-            raise _Damaged("has no column of offsets")
-        check = _folder_check(schema, file.key.removeprefix(place.prefix).rpartition("/")[0], split)
-        found: list[Offsets] = []
-        misplaced, example = 0, ""
-        for batch in parquet.iter_batches(ROWS, columns=[column, *check.columns]):
-            offsets = batch.column(column)
-            if offsets.null_count:
-                raise _Damaged("has rows without an offset")
-            found.append(offsets.to_numpy())
-            wrong, where = check.wrong(batch)
-            misplaced += wrong
-            example = example or where
-    return _Content(np.sort(np.concatenate([np.empty(0, np.int64), *found])), misplaced, example)
+def _messages(local: IO[bytes], folder: str, split: Mapping[str, Split], format: FileFormat) -> Iterator[_Look]:
+    """A file of messages."""
+    for table in format.read(local):
+        check = _folder_check(table.schema, folder, split)
+        for batch in table.to_batches():
+            yield ("offset" if "offset" in table.column_names else ""), batch, check
 
 
 @dataclass(frozen=True)
@@ -304,6 +333,8 @@ def _folder_check(schema: pa.Schema, folder: str, splits: Mapping[str, Split]) -
             needed = "timestamp" if backup else TIMESTAMP
         elif split.key or split.header is not None:
             needed = ("key" if split.key else "headers") if backup else ""
+        elif backup:  # or messages of a decoded export: a field is not looked for in them
+            needed = ""
         else:
             needed = split.field or ""
             if needed not in schema.names:

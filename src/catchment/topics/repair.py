@@ -49,6 +49,14 @@ ATTEMPTS = 100  # at one hint, before it is left to those who keep changing it
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far it is: manifests that were read, then files that were judged. There may be more of these than known."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Mended:
     """A hint that was written anew."""
 
@@ -99,6 +107,7 @@ def repair(
     duty: Callable[[Manifest], object] = lambda manifest: None,
     nonce: Nonce = swap.fresh,
     workers: int = 1,
+    on_progress: Callable[[Progress], object] = lambda progress: None,
 ) -> Repaired:
     """Mend the hints of one export, then remove what was left behind. Raises what the bucket raises; run it again.
 
@@ -111,13 +120,19 @@ def repair(
     """
     done = _Done()
     firsts = _firsts(bucket, place, done)  # 1 what is committed, by names
-    known = _read(bucket, place, firsts, workers, done, every=files)  # 2 and by the manifests
+    read = sum(map(len, firsts.values())) if files else len(firsts)
+
+    def step(number: int, more: int = 0) -> None:
+        on_progress(Progress(number, read + more))
+
+    known = _read(bucket, place, firsts, workers, done, every=files, step=step)  # 2 and by the manifests
     listing = _Listing(bucket, place, known, done, prefix=place.prefix if files else _hints(place))  # 3 what is there
     mender = _Mender(bucket, place, now, dry_run, back, (lambda manifest: None) if dry_run else duty, nonce, done)
     for source in sorted({*firsts, *listing.hinted} - known.hidden):  # 4 hints
         mender.mend(source, known.newest.get(source))
-    for entry, name in listing.candidates:  # 5 what no manifest lists, and none ever will
+    for number, (entry, name) in enumerate(listing.candidates, 1):  # 5 what no manifest lists, and none ever will
         listing.remove(entry, name, firsts[name.source], dry_run=dry_run, also_newer=also_newer)
+        step(read + number, len(listing.candidates))
     return Repaired(
         tuple(done.hints), tuple(done.removed), done.size, tuple(done.kept), tuple(done.problems), dry_run=dry_run
     )
@@ -252,14 +267,22 @@ class _Known:
 
 
 def _read(
-    bucket: Bucket, place: Place, firsts: Mapping[Source, list[int]], workers: int, done: _Done, *, every: bool
+    bucket: Bucket,
+    place: Place,
+    firsts: Mapping[Source, list[int]],
+    workers: int,
+    done: _Done,
+    *,
+    every: bool,
+    step: Callable[[int], None],
 ) -> _Known:
     keys: set[str] = set()
     newest: dict[Source, Manifest] = {}
     spans: list[Span] = []
     hidden: set[Name] = set()
     wanted = [(source, first) for source, each in firsts.items() for first in (each if every else each[-1:])]
-    for found in committed.read_each(bucket, place, wanted, workers):
+    for number, found in enumerate(committed.read_each(bucket, place, wanted, workers), 1):
+        step(number)
         if isinstance(found, Unreadable):
             done.problems.append(f"{found.why}; what it covers is left as it is")
             hidden.update([found.name] if found.name else [])

@@ -116,6 +116,22 @@ class Splitter:
         return Folders(codes, names, times, bad)
 
 
+def texts_of(table: pa.Table, field: str) -> pa.Array:
+    """What a field says in each row, as the text that would name its folder: null where it names none.
+
+    That is where the field is absent, null, an object or a list, or bytes that are not UTF-8.
+    """
+    column = _field(table, field)
+    if column is None or pa.types.is_nested(column.type):
+        return pa.nulls(table.num_rows, pa.string())
+    return _utf8(column)[0] if _is_binary(column.type) else _text(column)
+
+
+def header_texts(records: pa.Table, name: str) -> pa.Array:
+    """The last header of this name in each record, as text: null where there is none or it is no UTF-8."""
+    return _utf8(_whole(_header(records["headers"], name)))[0]
+
+
 def _under(codes: pa.Array, names: list[str], level: _Level) -> tuple[pa.Array, list[str]]:
     """Folders one level deeper: only those that some row is in."""
     if len(names) <= 1:

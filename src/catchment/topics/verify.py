@@ -24,16 +24,17 @@ from typing import TYPE_CHECKING
 
 from catchment.bucket.contract import Bucket
 from catchment.bucket.open import open_bucket
-from catchment.config.decode import Split
+from catchment.config.decode import Format, Split
 from catchment.config.storage import Storage
 from catchment.config.topics import Export
-from catchment.errors import BucketError, ExportStopped, NotFound
+from catchment.errors import BucketError, ExportStopped, NotFound, UsageError
 from catchment.topics import committed, finalize, identity, offsets
 from catchment.topics.closing import Unit, unit_of
+from catchment.topics.files.format import format_of
 from catchment.topics.manifest import Manifest
 from catchment.topics.names import LATE, SUCCESS, FileName, Place, Source
 from catchment.topics.period import Period, Plan, plan
-from catchment.topics.recount import Finding, Kind, Recount, Recounter, Splits
+from catchment.topics.recount import Finding, Formats, Kind, Recount, Recounter, Splits
 from catchment.topics.repair import broken, kept_because, published_keys
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def verify(
     todo = plan(bucket, place, period, workers=workers)
     seen.unreadable(todo)
     seen.chain(todo, known, hints)
-    recounter = Recounter(place, _splits(known) if splits is None else splits, bucket)
+    recounter = Recounter(place, _splits(known) if splits is None else splits, bucket, _formats(known))
     totals = Verified()
     for counted in (mapper or on_threads())(recounter, todo.ranges):
         seen.findings += counted.findings
@@ -202,6 +203,16 @@ def _splits(known: identity.Identity | None) -> Splits:
             found[number] = {name: Split.model_validate(split) for name, split in what["split"]}
         except (KeyError, TypeError, ValueError):
             continue
+    return found
+
+
+def _formats(known: identity.Identity | None) -> Formats:
+    """The format of each generation, as recorded, likewise."""
+    found: dict[int, Format] = {}
+    if known is not None:
+        for number in known.generations:
+            with suppress(UsageError):
+                found[number] = format_of(known, number)
     return found
 
 
@@ -322,6 +333,8 @@ class _Seen:
             why = kept_because(key, name, cover, also_newer=False)
             if name.last >= todo.ends[name.source]:
                 why = "it reaches above the committed offset: may be in progress"
+            elif name.generation < cover.generation and (name.first, name.last) == (cover.first, cover.last):
+                why = f"generation {cover.generation} is in its place: 'catchment topics repair' removes it"
             left = "left by an abandoned attempt: 'catchment topics repair' removes it"
             self.add(Kind.UNLISTED, key, f"no manifest lists it; {why or left}", note=bool(why))
 

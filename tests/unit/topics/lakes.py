@@ -16,7 +16,7 @@ from catchment.config.topics import Export, Topic
 from catchment.monitor.record import Monitor
 from catchment.testing.clock import FakeClock
 from catchment.testing.topics import FakeKafka, PlainWriter
-from catchment.topics.export import Exporter, Step
+from catchment.topics.export import Exporter, Step, Writes
 from catchment.topics.manifest import Manifest
 from catchment.topics.names import Place
 from catchment.topics.work import Reading
@@ -66,6 +66,7 @@ def exporter(
     on_step: Callable[[str], object] = lambda name: None,
     nonce: Callable[[], str] = swap.fresh,
     made: Export | None = None,
+    writer: Writes | None = None,
     **values: Any,
 ) -> Exporter:
     """`values` are the export's, unless it is `made` already."""
@@ -74,7 +75,7 @@ def exporter(
         made or export(**values),
         bucket=bucket,
         kafka=kafka,
-        writer=PlainWriter(bucket, kafka),
+        writer=writer or PlainWriter(bucket, kafka),
         reading=Reading("localhost:9092", {}),
         owner=owner,
         gone=gone,

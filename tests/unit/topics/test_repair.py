@@ -20,7 +20,7 @@ from catchment.topics import offsets
 from catchment.topics.manifest import Counts, Manifest
 from catchment.topics.names import Source
 from catchment.topics.offsets import Claim, Hint
-from catchment.topics.repair import Mended, Repaired, kept_because, repair
+from catchment.topics.repair import Mended, Progress, Repaired, kept_because, repair
 from catchment.topics.verify import verify
 from tests.unit.topics.written import NOW, ONE, PLACE, TWO, Lake, decoded, healthy, nonces
 
@@ -415,3 +415,17 @@ def test_why_a_file_is_kept(lake: Lake) -> None:
     assert kept_because("other", name, cover, also_newer=False) == ""
     assert kept_because("other", replace(name, generation=3), cover, also_newer=False) != ""
     assert kept_because("other", replace(name, generation=3), cover, also_newer=True) == ""
+
+
+# -- progress
+
+
+def test_progress_counts_manifests_and_then_files(lake: Lake) -> None:
+    leave(lake, 0, 3)
+    leave(lake, 10, 12)
+    seen: list[Progress] = []
+    mend(lake.bucket, on_progress=seen.append)
+    assert [(one.done, one.total) for one in seen] == [*((n, 6) for n in range(1, 7)), (7, 8), (8, 8)]
+    seen.clear()
+    mend(lake.bucket, files=False, on_progress=seen.append)
+    assert [(one.done, one.total) for one in seen] == [(1, 2), (2, 2)]

@@ -450,7 +450,9 @@ def test_a_file_of_an_older_generation_is_left_over(lake: Lake) -> None:
     before = first_range(lake)
     lake.publish(lake.write(0, 9, generation=2))
     found = verify(lake.bucket, PLACE, splits={1: EXPORT.split, 2: EXPORT.split})
-    assert kinds(found) == [("unlisted", file.key) for file in before.files]
+    assert found.good
+    assert [(one.kind, one.key) for one in found.findings] == [("unlisted", file.key) for file in before.files]
+    assert all("generation 2 is in its place" in one.message for one in found.findings)
 
 
 def test_a_file_that_somebody_else_put_into_a_folder(lake: Lake) -> None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from catchment.topics.decode import value
 from catchment.topics.decode.read import How, Misread, Reader, declared_text, discovered, lifts
-from catchment.topics.decode.schema import MAX_FIELDS, Schema, SchemaClash
+from catchment.topics.decode.schema import MAX_FIELDS, TOO_MANY, Schema, SchemaClash
 from catchment.topics.decode.structure import GREAT, Doubt, studied
 
 MALFORMED = "not valid JSON"
@@ -238,7 +238,7 @@ class _Survey:
         if rare and (odd := self._odd(found)):
             return odd
         if schema.count() > MAX_FIELDS:
-            return f"more than {MAX_FIELDS} fields; declare the one that grows as MAP<STRING, …> or STRING"
+            return TOO_MANY
         self.found, self.schema = news, schema
         return None
 

@@ -15,39 +15,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from catchment.topics.decode.arrays import whole
 from catchment.topics.decode.chunk import MALFORMED, Chunk
-from catchment.topics.decode.read import How, Reader, whole
-from catchment.topics.decode.schema import KEPT
+from catchment.topics.decode.decoder import Decoded, Typed
+from catchment.topics.decode.letters import Reasons, letters, others
+from catchment.topics.decode.read import How, Reader
 from catchment.topics.decode.schemas import Schemas
-from catchment.topics.decode.widen import widened
-from catchment.topics.records import DEAD, OFFSET, TIMESTAMP
+from catchment.topics.decode.widen import finished, rows_of
+from catchment.topics.records import DEAD
 
 MAX_DEPTH = 100  # objects and arrays inside each other
 _LOOKED_AT = {b"catchment": b"each value is a JSON object"}  # on tables whose values `types` has checked
-
-
-@dataclass(frozen=True)
-class Typed:
-    """The records that are JSON objects, what type each is of, and the others as dead letters."""
-
-    records: pa.Table  # marked as looked at, which `decode` need not do again: put no others into one table with them
-    types: pa.Array  # of text; null where the field is absent, null, an object or an array
-    dead: pa.Table
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """Rows and dead letters of some records, both in the order of the records."""
-
-    table: pa.Table  # the message's fields, then _offset and _timestamp, then what was to be kept
-    dead: pa.Table
 
 
 class JsonDecoder:
@@ -78,98 +62,55 @@ class JsonDecoder:
         self._how[type_name] = chunk.how
         self._schemas.grow(type_name, chunk.schema)
         if chunk.dead:
-            at = sorted(chunk.dead)
-            lost = _dead(good.take(at), [chunk.dead[one] for one in at])
+            lost = letters(good, chunk.dead)
             dead = pa.concat_tables([dead, lost]).sort_by("offset") if dead.num_rows else lost
-            good = good.take(np.delete(np.arange(good.num_rows), at))
-        columns = dict(zip(read.type.names, read.flatten(), strict=True)) if read.type.num_fields else {}
-        columns[OFFSET] = good["offset"]
-        columns[TIMESTAMP] = good["timestamp"].cast(pa.timestamp("ms", "UTC"))
-        columns |= {KEPT + name: good[name] for name in keep}
-        return Decoded(pa.table(columns), dead)
+            good = good.take(others(good.num_rows, chunk.dead))
+        return Decoded(rows_of(read, good, keep), dead)
 
     def finish(self, type_name: str, table: pa.Table) -> pa.Table:
         """A table decoded earlier, with the columns of the final schema; then Kafka's own and what was kept."""
-        schema = self._schemas.of(type_name).arrow()
-        others = [name for name in table.column_names if name in (OFFSET, TIMESTAMP) or name.startswith(KEPT)]
-        # A field may have a name like a kept column, but only behind Kafka's own is it one.
-        others = others[others.index(OFFSET) :] if OFFSET in others else others
-        fields = set(table.column_names[: len(table.column_names) - len(others)])
-        columns = [
-            widened(whole(table[one.name]), one.type) if one.name in fields else pa.nulls(table.num_rows, one.type)
-            for one in schema
-        ]
-        columns += [table[name] for name in others]
-        return pa.table(columns, schema=pa.schema([*schema, *(table.schema.field(name) for name in others)]))
+        return finished(table, self._schemas.of(type_name))
 
     def _sound(self, records: pa.Table, path: str | None = None) -> tuple[pa.Table, pa.Table, pa.Array]:
         """The records whose values are JSON objects, the others, and what is at this path in the first."""
         records = records.combine_chunks()
         values = whole(records["value"])
-        reasons = _Reasons(len(values))
-        reasons.where(pc.equal(pc.fill_null(pc.binary_length(values), 0), 0), "the message has no value")
-        texts = _as_text(values, reasons)
+        reasons = Reasons(len(values))
+        reasons.without_value(values)
+        texts = reasons.texts(values)
         found = self._parsed(texts, reasons, path)
-        texts = reasons.emptied(texts)
+        texts = _emptied(texts, reasons)
         bare = texts if pc.all(pc.starts_with(texts, "{")).as_py() else pc.utf8_ltrim_whitespace(texts)
         reasons.where(pc.invert(pc.starts_with(bare, "{")), "not a JSON object")
-        _too_deep(reasons.emptied(texts), reasons)
+        _too_deep(_emptied(texts, reasons), reasons)
         good = records.replace_schema_metadata(_LOOKED_AT)
         if not reasons.found:
             return good, DEAD.empty_table(), found
-        at = sorted(reasons.found)
-        rest = pa.array(np.delete(np.arange(records.num_rows), at))
-        return good.take(rest), _dead(records.take(at), [reasons.found[one] for one in at]), found.take(rest)
+        rest = reasons.good()
+        return good.take(rest), letters(records, reasons.found), found.take(rest)
 
-    def _parsed(self, texts: pa.StringArray, reasons: _Reasons, path: str | None) -> pa.Array:
+    def _parsed(self, texts: pa.StringArray, reasons: Reasons, path: str | None) -> pa.Array:
         """What is at the path; on the way it is found out which texts are not JSON."""
         if path is not None:
             try:
-                return self._reader.column("json_extract_string(text, ?)", reasons.emptied(texts), path)
+                return self._reader.column("json_extract_string(text, ?)", _emptied(texts, reasons), path)
             except duckdb.InvalidInputException:
                 pass
-        valid = self._reader.column("json_valid(text)", reasons.emptied(texts))
+        valid = self._reader.column("json_valid(text)", _emptied(texts, reasons))
         reasons.where(pc.invert(valid), MALFORMED)
         return valid if path is None else self._parsed(texts, reasons, path)
 
 
-class _Reasons:
-    """Why rows are dead letters, by their number. The first reason stays."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-        self.found: dict[int, str] = {}
-
-    def where(self, mask: pa.Array, reason: str) -> None:
-        if pc.any(mask).as_py():
-            for at in np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)):
-                self.found.setdefault(int(at), reason)
-
-    def emptied(self, texts: pa.StringArray) -> pa.StringArray:
-        """The texts, with an empty object in place of those that are dead already."""
-        if not self.found:
-            return texts
-        mask = np.zeros(self.rows, dtype=bool)
-        mask[list(self.found)] = True
-        return pc.if_else(pa.array(mask), "{}", texts)
+def _emptied(texts: pa.StringArray, reasons: Reasons) -> pa.StringArray:
+    """The texts, with an empty object in place of those that are dead already."""
+    if not reasons.found:
+        return texts
+    mask = np.zeros(reasons.rows, dtype=bool)
+    mask[list(reasons.found)] = True
+    return pc.if_else(pa.array(mask), "{}", texts)
 
 
-def _as_text(values: pa.BinaryArray, reasons: _Reasons) -> pa.StringArray:
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        pass
-    texts: list[str | None] = []
-    for at, one in enumerate(values.to_pylist()):
-        try:
-            texts.append(one.decode() if one is not None else None)
-        except UnicodeDecodeError:
-            reasons.found.setdefault(at, "not valid UTF-8")
-            texts.append(None)
-    return pa.array(texts, pa.string())
-
-
-def _too_deep(texts: pa.StringArray, reasons: _Reasons) -> None:
+def _too_deep(texts: pa.StringArray, reasons: Reasons) -> None:
     """Objects and arrays deeper than MAX_DEPTH: no reader has to follow them."""
     long = pc.greater(pc.binary_length(texts), 2 * MAX_DEPTH)
     if not pc.any(long).as_py():
@@ -194,8 +135,3 @@ def _texts(records: pa.Table) -> pa.StringArray:
     """The values, which were looked at: nothing is copied, nor checked again."""
     values = whole(records["value"])
     return pa.StringArray.from_buffers(len(values), *values.buffers()[1:], None, 0, values.offset)
-
-
-def _dead(records: pa.Table, reasons: list[str]) -> pa.Table:
-    columns = [records["offset"], records["timestamp"], records["key"], records["value"].cast(pa.binary())]
-    return pa.table([*columns, pa.array(reasons, pa.string())], schema=DEAD)

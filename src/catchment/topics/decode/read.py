@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from catchment.topics.decode import value
+from catchment.topics.decode.arrays import list_of, map_of, offsets_of, struct, struct_of, whole
 from catchment.topics.decode.schema import (
     ARRAY,
     BIGINT,
@@ -99,7 +100,7 @@ class Reader:
             columns[one.name] = self._values(found, one.kind, how)
         order = [one.name for one in kind.fields if one.name in columns]
         order += [name for name in columns if name not in kind.by_name]
-        return _struct([columns[name] for name in order], order, len(texts))
+        return struct([columns[name] for name in order], order, len(texts))
 
     def _values(self, texts: pa.StringArray, kind: Kind, how: How) -> pa.Array:
         """Values that were lifted out, as JSON texts; null where there was none."""
@@ -115,11 +116,11 @@ class Reader:
             _need(texts, "[")
         if kind.word == STRUCT:
             read = self.objects(pc.fill_null(texts, "{}"), kind, how)
-            return _struct(read.flatten(), read.type.names, len(texts), pc.invert(there))
+            return struct(read.flatten(), read.type.names, len(texts), pc.invert(there))
         if kind.word == ARRAY:
             lists = self.column("json_extract(text, '$[*]')::VARCHAR[]", texts)
             items = self._values(lists.flatten(), kind.inner, how)
-            return _list(_offsets(lists), items, pc.invert(there))
+            return list_of(offsets_of(lists), items, pc.invert(there))
         if kind.word == MAP:
             return self._map(texts, kind, how)
         return self._alone(texts, kind, how)
@@ -134,7 +135,7 @@ class Reader:
             raise Misread("a name comes twice")
         keys, lists = whole(found["k"]), whole(found["v"])
         items = self._values(lists.flatten(), kind.inner, how)
-        return map_of(_offsets(lists), keys.flatten(), items, texts.is_null())
+        return map_of(offsets_of(lists), keys.flatten(), items, texts.is_null())
 
     def _alone(self, texts: pa.StringArray, kind: Kind, how: How) -> pa.Array:
         """Values of a kind that the reader can have, each as a document of its own."""
@@ -144,7 +145,7 @@ class Reader:
 
     def _plain(self, texts: pa.StringArray, kind: Kind, how: How) -> pa.StructArray:
         if not len(texts):
-            return _struct([], [], 0)
+            return struct([], [], 0)
         carried = pa.schema([(one.name, _carrier(one.kind, how)) for one in kind.fields if not _left(one.kind, how)])
         table = read_lines(texts, carried, infer=how.infer)
         found = {
@@ -153,7 +154,7 @@ class Reader:
             else self._converted(whole(table.column(at)), kind.below(one.name), how)
             for at, one in enumerate(table.schema)
         }
-        return _struct_of(found, len(texts))
+        return struct_of(found, len(texts))
 
     def _converted(self, array: pa.Array, kind: Kind, how: How) -> pa.Array | None:
         """What was read as what it becomes; None if there is nothing to keep."""
@@ -168,10 +169,10 @@ class Reader:
                 else self._converted(array.field(at), kind.below(one.name), how)
                 for at, one in enumerate(array.type)
             }
-            return _struct_of(found, len(array), array.is_null())
+            return struct_of(found, len(array), array.is_null())
         if kind.word == ARRAY:
             items = self._converted(array.values, kind.inner, how)
-            return _list(array.offsets, pa.nulls(len(array.values)) if items is None else items, array.is_null())
+            return list_of(array.offsets, pa.nulls(len(array.values)) if items is None else items, array.is_null())
         if kind.word == DOUBLE:
             if not how.trusted and _reach(array) >= _EXACT_DOUBLE:
                 raise Misread("a double that may have been an integer it cannot hold")
@@ -182,19 +183,19 @@ class Reader:
                 array.validate(full=True)
             except pa.ArrowInvalid as error:
                 raise Misread("more digits than declared") from error
-        elif kind.word in _PARSED:
+        elif kind.word in PARSED:
             return self._parsed(array, kind)
         return array
 
     def _parsed(self, array: pa.Array, kind: Kind) -> pa.Array:
-        form, expression = _PARSED[kind.word]
+        form, expression = PARSED[kind.word]
         found = self.column(f"CASE WHEN regexp_full_match(text, ?) THEN {expression} END", array, form)
         if found.null_count != array.null_count:
             raise Misread(f"not {kind}")
         return found.cast(kind.arrow())
 
 
-_PARSED = {
+PARSED = {
     "DATE": (value.DATE, "TRY_CAST(text AS DATE)"),
     "TIMESTAMP": (value.TIMESTAMP, "TRY_CAST(text AS TIMESTAMPTZ)"),
     "BINARY": (value.BASE64, "from_base64(text)"),
@@ -253,13 +254,6 @@ def _inferred(found: pa.DataType) -> Kind:
     return Kind({pa.null(): VOID, pa.bool_(): BOOLEAN, pa.int64(): BIGINT, pa.float64(): DOUBLE}[found])
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece. Nothing is copied if it is in one."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
 def pointer(name: str) -> str:
     """The JSON pointer to a field."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
@@ -314,37 +308,3 @@ def _reach(array: pa.Array) -> float:
 def _need(texts: pa.StringArray, mark: str) -> None:
     if not pc.all(pc.starts_with(texts, mark)).as_py() and texts.null_count != len(texts):
         raise Misread(f"not all begin with {mark}")
-
-
-def _offsets(lists: pa.ListArray) -> pa.Array:
-    """Of the values that `flatten` gives, which has none of those under null."""
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    ends = np.zeros(len(lists) + 1, dtype=np.int32)
-    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=ends[1:])
-    return pa.array(ends)
-
-
-def map_of(offsets: pa.Array, keys: pa.Array, items: pa.Array, nulls: pa.Array) -> pa.MapArray:
-    """A map is null where its offset is."""
-    mask = np.append(nulls.to_numpy(zero_copy_only=False), False)
-    marked = pa.array(offsets.to_numpy(), mask=mask)
-    return pa.MapArray.from_arrays(marked, keys, items, type=pa.map_(pa.string(), pa.field("value", items.type)))
-
-
-def _list(offsets: pa.Array, items: pa.Array, nulls: pa.Array) -> pa.ListArray:
-    return pa.ListArray.from_arrays(offsets, items, type=pa.list_(pa.field("element", items.type)), mask=nulls)
-
-
-def _struct_of(columns: dict[str, pa.Array | None], length: int, nulls: pa.Array | None = None) -> pa.StructArray:
-    """Of those columns that there are."""
-    kept = {name: column for name, column in columns.items() if column is not None}
-    return _struct(list(kept.values()), list(kept), length, nulls)
-
-
-def _struct(columns: list[pa.Array], names: list[str], length: int, nulls: pa.Array | None = None) -> pa.StructArray:
-    fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
-    if fields:
-        return pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
-    valid = pa.array(np.ones(length, dtype=bool)) if nulls is None else pc.invert(nulls)
-    mask = pa.py_buffer(np.packbits(valid.to_numpy(zero_copy_only=False), bitorder="little").tobytes())
-    return pa.StructArray.from_buffers(pa.struct([]), length, [mask])

@@ -23,6 +23,7 @@ from catchment.topics.records import OWN
 
 KEPT = "__record_"  # begins the names of a record's own columns, where they go along with decoded ones
 MAX_FIELDS = 2000  # of one type, nested ones included
+TOO_MANY = f"more than {MAX_FIELDS} fields; declare the one that grows as MAP<STRING, …> or STRING"
 STRUCT, ARRAY, MAP = "STRUCT", "ARRAY", "MAP"
 VOID, JSON, TEXT = "void", "json", "string"
 BOOLEAN, BIGINT, DOUBLE = "BOOLEAN", "BIGINT", "DOUBLE"
@@ -42,6 +43,7 @@ _LEAVES: dict[str, pa.DataType] = {
     "BINARY": pa.binary(),
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
 }
 
 
@@ -193,6 +195,10 @@ class Schema:
         """As `mixed`, but SchemaClash where nothing short of JSON text would hold both."""
         return Schema(_united(self.fields, found.fields, "", _alike))
 
+    def keeping(self, found: Schema) -> Schema:
+        """As `grown`, but where types differ ours stays. SchemaClash only if names differ in case alone."""
+        return Schema(_united(self.fields, found.fields, "", _ours))
+
     def without_clash(self, other: Schema) -> Schema:
         """Ours, and those fields of the other that do not clash with it."""
         ours = self
@@ -277,6 +283,10 @@ def _both(ours: Kind, theirs: Kind, path: str, leaf: Any) -> Kind:
 
 def _exact(ours: Kind, theirs: Kind, path: str) -> Kind:
     raise SchemaClash(path, str(ours), str(theirs))
+
+
+def _ours(ours: Kind, theirs: Kind, path: str) -> Kind:
+    return ours
 
 
 def _alike(ours: Kind, theirs: Kind, path: str) -> Kind:

@@ -226,7 +226,8 @@ def _float(kind: Kind, value: object) -> bool:
     return not value.whole or struct.unpack("f", struct.pack("f", number))[0] == number  # type: ignore[attr-defined]
 
 
-def _decimal(kind: Kind, value: object) -> bool:
+def fits_decimal(kind: Kind, value: object) -> bool:
+    """Whether a number, or a text that says one, is a DECIMAL of this kind without rounding."""
     if isinstance(value, bool) or not isinstance(value, str) or not _DECIMAL.fullmatch(value):
         return False
     precision, scale = kind.digits
@@ -271,7 +272,7 @@ _FITS = {
     **dict.fromkeys(_INTEGERS, _integer),
     DOUBLE: _double,
     "FLOAT": _float,
-    "DECIMAL": _decimal,
+    "DECIMAL": fits_decimal,
     "DATE": _date,
     "TIMESTAMP": _timestamp,
     "BINARY": _binary,

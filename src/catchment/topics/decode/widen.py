@@ -1,10 +1,38 @@
-"""A column decoded with an earlier schema, as the final one wants it: what was added since is null."""
+"""Rows as a decoder hands them over, and later with the final schema: what was added since is null."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-from catchment.topics.decode.read import map_of
+from catchment.topics.decode.arrays import map_of, whole
+from catchment.topics.decode.schema import KEPT, Schema
+from catchment.topics.records import OFFSET, TIMESTAMP
+
+
+def rows_of(read: pa.StructArray, records: pa.Table, keep: Sequence[str]) -> pa.Table:
+    """The fields of messages, then Kafka's own columns of their records, then what is to be kept of these."""
+    columns = dict(zip(read.type.names, read.flatten(), strict=True)) if read.type.num_fields else {}
+    columns[OFFSET] = records["offset"]
+    columns[TIMESTAMP] = records["timestamp"].cast(pa.timestamp("ms", "UTC"))
+    columns |= {KEPT + name: records[name] for name in keep}
+    return pa.table(columns)
+
+
+def finished(table: pa.Table, final: Schema) -> pa.Table:
+    """Such rows with the columns of the final schema; then Kafka's own and what was kept."""
+    schema = final.arrow()
+    others = [name for name in table.column_names if name in (OFFSET, TIMESTAMP) or name.startswith(KEPT)]
+    # A field may have a name like a kept column, but only behind Kafka's own is it one.
+    others = others[others.index(OFFSET) :] if OFFSET in others else others
+    fields = set(table.column_names[: len(table.column_names) - len(others)])
+    columns = [
+        widened(whole(table[one.name]), one.type) if one.name in fields else pa.nulls(table.num_rows, one.type)
+        for one in schema
+    ]
+    columns += [table[name] for name in others]
+    return pa.table(columns, schema=pa.schema([*schema, *(table.schema.field(name) for name in others)]))
 
 
 def widened(array: pa.Array, wanted: pa.DataType) -> pa.Array:

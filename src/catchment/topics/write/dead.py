@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catchment.topics.records import DEAD
 from catchment.topics.work import Work
 from catchment.topics.write.bounds import Bounds
 from catchment.topics.write.spool import Heap, Spool
@@ -18,22 +17,22 @@ from catchment.topics.write.spool import Heap, Spool
 TOP = 10  # reasons that are reported
 _KINDS = 1000  # reasons that are told apart at all
 _OTHERS = "other reasons"
-# What a reason quotes of a message. The names of fields and headers are quoted too, and stay.
-_VALUE = re.compile(r"""(?<!field )(?<!header )('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+# What a reason quotes of a message. The names of fields and headers and a delimiter are quoted too, and stay.
+_VALUE = re.compile(r"""(?<!field )(?<!header )(?<!delimiter )('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 
 
 class DeadLetters:
     """Gathered in bounded memory; they come back in the order of their offsets, whatever order they came in."""
 
-    def __init__(self, folder: Path, budget: int) -> None:
+    def __init__(self, folder: Path, budget: int, schema: pa.Schema) -> None:
         self._spool: Spool[None] = Spool(folder, budget)
-        self._budget = budget
+        self._budget, self._schema = budget, schema
         self._reasons: Counter[str] = Counter()
         self.bounds = Bounds(1 << 62, 0)
         self.count = 0
 
     def add(self, letters: pa.Table) -> None:
-        """As `records.DEAD` has them."""
+        """With the columns that these dead letters have; others are left out."""
         if not letters.num_rows:
             return
         self.count += letters.num_rows
@@ -45,7 +44,7 @@ class DeadLetters:
         ):
             kind = general(reason)
             self._reasons[kind if kind in self._reasons or len(self._reasons) < _KINDS else _OTHERS] += number
-        self._spool.add(None, letters.select(DEAD.names).cast(DEAD))
+        self._spool.add(None, letters.select(self._schema.names).cast(self._schema))
         self._spool.spill_if_over()
 
     @property

@@ -6,6 +6,8 @@ six hundred rare ones are decoded once each.
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,15 +15,17 @@ import pyarrow.compute as pc
 from catchment.bucket.contract import Bucket
 from catchment.bucket.swap import Document
 from catchment.errors import ExportStopped
-from catchment.topics.decode.json import JsonDecoder
+from catchment.topics.decode.decoder import decoder_of
+from catchment.topics.decode.modules import find, is_plugin
 from catchment.topics.decode.schemas import SchemaMoved, Schemas
-from catchment.topics.definition import digest, with_schema
+from catchment.topics.definition import digest, fingerprint, with_schema
+from catchment.topics.files.format import file_format
 from catchment.topics.filter import Condition
 from catchment.topics.records import DEAD, OFFSET
 from catchment.topics.split import RECORD_HEADERS, RECORD_KEY, Splitter
 from catchment.topics.work import Work
 from catchment.topics.write.heaps import Heaps
-from catchment.topics.write.rows import Unwritable
+from catchment.topics.write.rows import Unwritable, fit
 from catchment.topics.write.spool import Run, runs
 from catchment.topics.write.tally import Watch
 
@@ -38,15 +42,17 @@ class Decoded:
     def __init__(self, work: Work, bucket: Bucket, heaps: Heaps, watch: Watch, memory: int) -> None:
         export = work.export
         assert export.decode is not None
+        _same_code(work)
         self._work, self._heaps, self._watch, self._memory = work, heaps, watch, memory
         self._splitter = Splitter(export.split)
         self._condition = Condition(export.filter) if export.filter else None
         known = _KNOWN.setdefault((work.owner, bucket.name, work.place.prefix), {}) if work.owner else {}
         self._schemas = Schemas(bucket, work.place, export.decode.schemas, export.generation, known=known)
-        self._decoder = JsonDecoder(self._schemas)
+        self._decoder = decoder_of(export.decode, self._schemas)
         self._held: dict[str, list[pa.Table]] = {}
         self._sizes: dict[str, int] = {}
         self._keep = [name for name, needed in _KEPT.items() if getattr(self._splitter, needed)]
+        self._format = file_format(export.format)
 
     def take(self, records: pa.Table) -> None:
         records, types = self._typed(records)
@@ -88,7 +94,7 @@ class Decoded:
             raise Unwritable(moved.message, hint=moved.hint, again=True) from None
 
     def finish(self, type_name: str, table: pa.Table) -> pa.Table:
-        return self._decoder.finish(type_name, table)
+        return self._decoder.finish(type_name, table) if self._format.typed else table
 
     def fingerprint(self, type_name: str) -> str:
         # With its type: two of them (the texts 1 and 1.0) may share a folder, and must not share a name.
@@ -106,7 +112,10 @@ class Decoded:
             if split.field is None:
                 types = self._splitter.type_values(records)
             else:
-                typed = self._decoder.types(records, split.field)
+                try:
+                    typed = self._decoder.types(records, split.field)
+                except ExportStopped as error:
+                    raise Unwritable(error.message, hint=error.hint) from None
                 records, types = typed.records, typed.types
                 if typed.dead.num_rows:
                     self._bury(typed.dead)
@@ -133,11 +142,12 @@ class Decoded:
         self._sizes[type_name] = self._sizes.get(type_name, 0) + records.nbytes
 
     def _decode(self, type_name: str) -> None:
-        held = self._held.pop(type_name, None)
+        pieces = self._held.pop(type_name, None)
         self._sizes[type_name] = 0
-        if not held:
+        if not pieces:
             return
-        records = pa.concat_tables(held).combine_chunks()
+        # A decoder may have added other columns to each: what it saw in them.
+        records = pa.concat_tables(pieces, promote_options="default").combine_chunks()
         try:
             with self._watch("decode"):
                 decoded = self._decoder.decode(type_name, records, self._keep)
@@ -150,16 +160,42 @@ class Decoded:
                 self._heaps.filtered += decoded.table.num_rows - rows.num_rows
         except ExportStopped as error:
             raise Unwritable(error.message, hint=error.hint) from None
+        if not self._format.typed:
+            held = fit(_of_rows(records, rows), self._format, self._heaps)
+            if held.num_rows < rows.num_rows:
+                rows = rows.take(np.searchsorted(rows[OFFSET].to_numpy(), held["offset"].to_numpy()))
         with self._watch("split"):
             folders = self._splitter.folders(rows)
         if folders.bad.num_rows:
-            lost = rows[OFFSET].take(folders.bad["row"]).to_numpy()
-            self._heaps.bury(records.take(np.searchsorted(records["offset"].to_numpy(), lost)), folders.bad["reason"])
-        drop = [name for name in (RECORD_KEY, RECORD_HEADERS) if name in rows.column_names]
-        self._heaps.add(type_name, rows.drop_columns(drop) if drop else rows, rows[OFFSET], folders)
+            self._heaps.bury(_of_rows(records, rows.take(folders.bad["row"])), folders.bad["reason"])
+        if self._format.typed:
+            drop = [name for name in (RECORD_KEY, RECORD_HEADERS) if name in rows.column_names]
+            kept = rows.drop_columns(drop) if drop else rows
+        else:  # the message as it was; what was decoded of it has said where it goes
+            kept = self._format.keep(held)
+        self._heaps.add(type_name, kept, rows[OFFSET], folders)
 
     def _bury(self, dead: pa.Table) -> None:
         self._heaps.bury(dead.select(DEAD.names[:-1]), dead["reason"])
+
+
+def _of_rows(records: pa.Table, rows: pa.Table) -> pa.Table:
+    """The records that these rows were made of."""
+    if rows.num_rows == records.num_rows:
+        return records
+    return records.take(np.searchsorted(records["offset"].to_numpy(), rows[OFFSET].to_numpy()))
+
+
+def _same_code(work: Work) -> None:
+    """ExportStopped if the export's own decoder is another one here than where the export was started."""
+    assert work.export.decode is not None
+    name = work.export.decode.name
+    if is_plugin(name) and fingerprint(work.export) != work.fingerprint:
+        where = f"{find(name).file} on {platform.node()}"
+        raise ExportStopped(
+            f"{work}: the code of {name} in {where} is not what the export was started with",
+            hint="remove the old copy from the workers, or restart the export; nothing was written",
+        )
 
 
 def _rows(order: pa.Array | None, run: Run) -> pa.Array:

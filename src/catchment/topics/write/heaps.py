@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from catchment.topics.records import DEAD
+from catchment.topics.records import REASON
 from catchment.topics.split import Folders
 from catchment.topics.write.bounds import Bounds
 from catchment.topics.write.dead import DeadLetters
@@ -18,11 +18,12 @@ from catchment.topics.write.tally import Watch
 class Heaps:
     """Rows by (type, folder) and dead letters, on disk where they are too many."""
 
-    def __init__(self, scratch: Path, memory: int, watch: Watch) -> None:
+    def __init__(self, scratch: Path, memory: int, watch: Watch, letters: pa.Schema) -> None:
+        """letters: the columns of dead letters, `records.DEAD` or a backup's."""
         self._spool: Spool[tuple[str, str]] = Spool(scratch / "rows", memory)
         self._bounds: dict[tuple[str, str], Bounds] = {}
         self._watch = watch
-        self.dead = DeadLetters(scratch / "dead", memory // 4)
+        self.dead = DeadLetters(scratch / "dead", memory // 4, letters)
         self.written = 0
         self.filtered = 0
 
@@ -46,7 +47,7 @@ class Heaps:
 
     def bury(self, records: pa.Table, reasons: pa.ChunkedArray | pa.Array) -> None:
         """Records that are dead letters, each with its reason."""
-        self.dead.add(records.select(DEAD.names[:-1]).append_column(DEAD.field("reason"), reasons))
+        self.dead.add(records.append_column(REASON, reasons))
 
     def each(self) -> Iterator[tuple[str, str, Heap, Bounds]]:
         """Every folder with its rows, by type and name. Each is let go of once the next is asked for."""

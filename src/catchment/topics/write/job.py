@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from catchment.bucket.open import open_bucket
 from catchment.errors import CatchmentError
+from catchment.topics.decode.decoder import needs_headers
 from catchment.topics.kafka import Part
 from catchment.topics.work import Reading, Refused, Target, Work, Written
 from catchment.topics.write.explain import causes, explained
@@ -135,7 +136,7 @@ class SparkWriter:
             first.setdefault(work.topic, {})[str(number)] = work.first
             end.setdefault(work.topic, {})[str(number)] = work.last + 1
         export = works[0].export
-        headers = export.decode is None or any(split.header is not None for split in export.split.values())
+        headers = needs_headers(export.decode) or any(split.header is not None for split in export.split.values())
         options = {f"kafka.{name}": value for name, value in {**FETCH, **reading.settings}.items()} | {
             "kafka.bootstrap.servers": reading.brokers,
             "kafka.isolation.level": self._isolation,

@@ -18,10 +18,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from catchment.bucket.contract import Body, Bucket, Stat
+from catchment.topics.files.format import About, FileFormat, file_format
+from catchment.topics.files.parquet import Parquet
 from catchment.topics.manifest import Counts, File
 from catchment.topics.names import FileName
+from catchment.topics.records import DEAD, DEAD_BACKED
 from catchment.topics.work import Refused, Work, Written
-from catchment.topics.write import parquet
 from catchment.topics.write.bounds import Bounds, moment
 from catchment.topics.write.dead import too_many
 from catchment.topics.write.heaps import Heaps
@@ -55,9 +57,9 @@ class _Range:
     def __init__(self, work: Work, bucket: Bucket, scratch: Path, memory: int) -> None:
         self._work, self._bucket, self._scratch = work, bucket, scratch
         self._watch = Watch()
-        self._heaps = Heaps(scratch, memory, self._watch)
+        self._heaps = Heaps(scratch, memory, self._watch, DEAD_BACKED if work.export.decode is None else DEAD)
         self._rows = rows_of(work, bucket, self._heaps, self._watch, memory)
-        self._about = parquet.metadata(work)
+        self._format = file_format(work.export.format)
         self._built = 0
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written | Refused:
@@ -103,46 +105,56 @@ class _Range:
     def _put(self) -> tuple[tuple[File, ...], tuple[File, ...]]:
         files: list[File] = []
         dead: list[File] = []
-        with Puts(self._bucket) as puts:
+        place, format = self._work.place, self._format
+        # Dead letters have reasons, and may be what the format cannot hold.
+        dead_format = format if format.typed else Parquet()
+        with Puts(self._bucket, self._scratch) as puts:
             for type_name, folder, heap, bounds in self._heaps.each():
-                key = self._work.place.file(folder, self._name(self._rows.fingerprint(type_name)))
+                key = place.file(folder, self._name(self._rows.fingerprint(type_name), format))
                 tables = (self._rows.finish(type_name, table) for table in heap.tables())
-                self._put_one(puts, key, tables, heap, bounds, files)
+                self._put_one(puts, key, format, tables, heap, bounds, files)
             letters = self._heaps.dead
             if letters.count:
-                key = self._work.place.dead(self._name(self._rows.dead_fingerprint()))
-                self._put_one(puts, key, letters.tables(self._work), letters.heap, letters.bounds, dead)
+                key = place.dead(self._name(self._rows.dead_fingerprint(), dead_format))
+                self._put_one(puts, key, dead_format, letters.tables(self._work), letters.heap, letters.bounds, dead)
             with self._watch("put"):
                 puts.wait()
         return tuple(files), tuple(dead)
 
     def _put_one(
-        self, puts: Puts, key: str, tables: Iterator[pa.Table], heap: Heap, bounds: Bounds, files: list[File]
+        self,
+        puts: Puts,
+        key: str,
+        format: FileFormat,
+        tables: Iterator[pa.Table],
+        heap: Heap,
+        bounds: Bounds,
+        files: list[File],
     ) -> None:
         """Build one file and have it put. `files` gets it once it is there."""
         with self._watch("write"):
-            body = self._file(tables, heap)
+            body = self._file(key, format, tables, heap)
         oldest, newest = moment(bounds.oldest), moment(bounds.newest)
 
         def note(stat: Stat) -> None:
             files.append(File(key, stat.etag, stat.size, heap.rows, bounds.first, bounds.last, oldest, newest))
 
         with self._watch("put"):
-            puts.add(key, body, heap.rows, note)
+            puts.add(key, body, heap.rows, format, note)
 
-    def _file(self, tables: Iterator[pa.Table], heap: Heap) -> Body:
+    def _file(self, key: str, format: FileFormat, tables: Iterator[pa.Table], heap: Heap) -> Body:
         """In memory if it is small, else on disk."""
-        group = parquet.group_rows(heap.rows, heap.size)
-        format, about = self._work.export.format, self._about
+        about = About(self._work, key, heap.rows, heap.size)
         if heap.size <= IN_MEMORY:
             sink = pa.BufferOutputStream()
-            parquet.write(sink, tables, group=group, format=format, about=about)
+            format.write(sink, tables, about)
             return bytes(sink.getvalue())
         self._built += 1
-        path = self._scratch / f"file-{self._built}.{parquet.EXT}"
-        parquet.write(str(path), tables, group=group, format=format, about=about)
+        path = self._scratch / f"file-{self._built}.{format.ext}"
+        with pa.OSFile(str(path), "wb") as out:
+            format.write(out, tables, about)
         return path
 
-    def _name(self, fingerprint: str) -> FileName:
+    def _name(self, fingerprint: str, format: FileFormat) -> FileName:
         work = self._work
-        return FileName(work.generation, work.source, work.first, work.last, fingerprint, parquet.EXT)
+        return FileName(work.generation, work.source, work.first, work.last, fingerprint, format.ext)

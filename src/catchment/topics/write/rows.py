@@ -9,25 +9,12 @@ import pyarrow.compute as pc
 
 from catchment.bucket.contract import Bucket
 from catchment.errors import CatchmentError
+from catchment.topics.files.format import FileFormat, file_format
 from catchment.topics.records import HEADERS, TIMESTAMP
 from catchment.topics.split import RECORD_HEADERS, RECORD_KEY, Splitter
 from catchment.topics.work import Work
 from catchment.topics.write.heaps import Heaps
 from catchment.topics.write.tally import Watch
-
-MILLIS = pa.timestamp("ms", "UTC")
-BACKUP = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS),
-        ("timestamp", MILLIS),
-        ("timestamp_type", pa.string()),
-        ("offset", pa.int64()),
-    ]
-)
-# As Kafka numbers them. What has neither is of a time before messages had timestamps.
-_TYPES = pa.array(["CreateTime", "LogAppendTime", "NoTimestampType"])
 
 
 class Unwritable(CatchmentError):
@@ -75,14 +62,20 @@ class Backup:
     def __init__(self, work: Work, heaps: Heaps, watch: Watch) -> None:
         self._work, self._heaps, self._watch = work, heaps, watch
         self._splitter = Splitter(work.export.split)
+        self._format = file_format(work.export.format)
 
     def take(self, records: pa.Table) -> None:
         with self._watch("decode"):
-            rows = verbatim(records)
+            records = fit(records, self._format, self._heaps)
+            rows = self._format.keep(records)
         with self._watch("split"):
-            seen = pa.table({RECORD_KEY: rows["key"], RECORD_HEADERS: rows["headers"], TIMESTAMP: rows["timestamp"]})
-            folders = self._splitter.folders(seen)
-        self._heaps.add("", rows, rows["offset"], folders)
+            seen = {
+                RECORD_KEY: records["key"],
+                RECORD_HEADERS: records["headers"].cast(HEADERS),
+                TIMESTAMP: records["timestamp"].cast(pa.timestamp("ms", "UTC")),
+            }
+            folders = self._splitter.folders(pa.table(seen))
+        self._heaps.add("", rows, records["offset"], folders)
         if folders.bad.num_rows:
             self._heaps.bury(records.take(folders.bad["row"]), folders.bad["reason"])
 
@@ -102,18 +95,11 @@ class Backup:
         return self._work.fingerprint
 
 
-def verbatim(records: pa.Table) -> pa.Table:
-    """The rows of a backup."""
-    kind = records["timestamp_type"]
-    kinds = _TYPES.take(pc.if_else(pc.less(kind, 0), 2, kind))
-    return pa.table(
-        [
-            records["key"],
-            records["value"],
-            records["headers"].cast(HEADERS),
-            records["timestamp"].cast(MILLIS),
-            kinds,
-            records["offset"],
-        ],
-        schema=BACKUP,
-    )
+def fit(records: pa.Table, format: FileFormat, heaps: Heaps) -> pa.Table:
+    """The records that files of this format can hold. The others are dead letters."""
+    reasons = format.refused(records)
+    if reasons is None:
+        return records
+    lost = pc.is_valid(reasons)
+    heaps.bury(records.filter(lost), reasons.drop_null())
+    return records.filter(pc.invert(lost))

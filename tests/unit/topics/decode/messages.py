@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from catchment.bucket.memory import MemoryBucket
-from catchment.topics.decode.json import Decoded, JsonDecoder
+from catchment.topics.decode.decoder import Decoded, Decoder, Typed
+from catchment.topics.decode.json import JsonDecoder
 from catchment.topics.decode.schema import Schema
 from catchment.topics.decode.schemas import Schemas
 from catchment.topics.names import Place
@@ -50,14 +51,14 @@ class Lake:
         return rows(decoder, decoded), reasons(decoded), schemas.of(TYPE)
 
 
-def rows(decoder: JsonDecoder, decoded: Decoded) -> list[dict[str, object]]:
+def rows(decoder: Decoder, decoded: Decoded) -> list[dict[str, object]]:
     found: list[dict[str, object]] = (
         decoder.finish(TYPE, decoded.table).drop_columns(["_offset", "_timestamp"]).to_pylist()
     )
     return found
 
 
-def reasons(decoded: Decoded) -> list[str]:
+def reasons(decoded: Decoded | Typed) -> list[str]:
     found: list[str] = decoded.dead["reason"].to_pylist()
     return found
 

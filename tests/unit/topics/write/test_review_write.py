@@ -20,7 +20,7 @@ from catchment.config.topics import Export
 from catchment.topics import jaas
 from catchment.topics.work import Refused, Target, Written
 from catchment.topics.write import decoded, job
-from catchment.topics.write import parquet as parquet_module
+from catchment.topics.files import parquet as parquet_module
 from catchment.topics.write.explain import hidden
 from catchment.topics.write.range import write_range
 from tests.unit.topics.write.ranges import (

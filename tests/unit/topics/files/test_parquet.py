@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catchment.config.decode import Format
-from catchment.topics.write import parquet
+from catchment.topics.files import parquet
 
 TABLE = pa.table(
     {
@@ -24,9 +23,9 @@ TABLE = pa.table(
 )
 
 
-def written(*tables: pa.Table, group: int = 1000, format: Format | None = None) -> bytes:
+def written(*tables: pa.Table, group: int = 1000, codec: str = "zstd") -> bytes:
     sink = pa.BufferOutputStream()
-    parquet.write(sink, iter(tables), group=group, format=format or Format(), about={"catchment": "{}"})
+    parquet.write(sink, iter(tables), group=group, codec=codec, about={"catchment": "{}"})
     return bytes(sink.getvalue())
 
 
@@ -51,7 +50,7 @@ def test_pieces_make_no_difference(cuts: tuple[int, ...], group: int) -> None:
 
 @pytest.mark.parametrize("name", ["zstd", "snappy", "gzip", "none"])
 def test_compressions(name: str) -> None:
-    file = read(written(TABLE, format=Format(compression=name)))
+    file = read(written(TABLE, codec=name))
     assert file.metadata.row_group(0).column(0).compression == {"none": "UNCOMPRESSED"}.get(name, name.upper())
     assert file.read().num_rows == 1000
 
