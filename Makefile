@@ -56,4 +56,5 @@ lock: ## choose newer dependencies and lock them
 
 clean: ## remove .venv and what tools left behind; the cache of jars stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@rm -f src/catchment/spark/logstore.jar
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

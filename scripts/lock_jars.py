@@ -1,7 +1,7 @@
 """Write src/catchment/spark/jars.lock: every jar that the pinned ones need, with its SHA-256. Run by `make lock`.
 
 What Spark has itself is left out, whatever version the pinned jars would like: two versions of one class on Spark's
-class path break it. The broker runs in a Java of its own and gets everything.
+class path break it. The broker runs in a Java of its own and gets everything; compiling takes just what is pinned.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def lock(jar_set: JarSet) -> list[Jar]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "jars"
         folder.mkdir()
-        said = ivy(folder, map(Jar.parse, ROOTS[jar_set]), transitive=True)
+        said = ivy(folder, map(Jar.parse, ROOTS[jar_set]), transitive=jar_set is not JarSet.COMPILE)
         if "UNRESOLVED" in said or "FAILED DOWNLOADS" in said:
             sys.exit(f"{jar_set}: not everything could be resolved\n{said[-3000:]}")
         found = []
         for path in sorted(folder.glob("*/*/*/*.jar")):
             organisation, name, revision = path.relative_to(folder).parts[:3]
-            if jar_set is JarSet.BROKER or not shipped(name):
+            if jar_set in (JarSet.BROKER, JarSet.COMPILE) or not shipped(name):
                 found.append(Jar(organisation, name, revision, sha256(path)))
     return found
 

@@ -4,7 +4,7 @@
 
 1. a virtual environment in .venv with the locked dependencies, each checked against its hash
 2. Java, from the system's package manager if it is missing and that is allowed
-3. Spark's jars, in the cache
+3. Spark's jars, in the cache, and a small one of our own, compiled into the package
 4. for tests also: the jars of a Kafka broker and of Spark's S3 access, and an S3 server built from source
 
 Needs Python 3.11 and its standard library only. Safe to interrupt, to repeat, and to run twice at once.
@@ -38,6 +38,7 @@ STAMP = VENV / "setup.json"
 TOOLS = ROOT / "requirements" / "tools.txt"
 LOCK = ROOT / "requirements" / "dev.txt"
 GO = ROOT / "requirements" / "go.txt"
+BUILD = ROOT / "scripts" / "build_jar.py"
 
 sys.path.insert(0, str(ROOT / "src"))  # these parts of Catchment need nothing but Python
 
@@ -76,6 +77,7 @@ def steps(purpose: str) -> list[Step]:
     found += [
         Step("Java", (spark / "java.py",), java_there, java),
         Step("Spark jars", jars, lambda: jars_there("demo"), lambda: fetch_jars("demo")),
+        Step("our jar", (BUILD, *sorted((ROOT / "java" / "src").rglob("*.java")), *jars), jar_there, build_jar),
     ]
     if purpose == "test":
         gateway = ROOT / "src" / "catchment" / "testing" / "versitygw.py"
@@ -136,6 +138,18 @@ def jars_there(purpose: str) -> bool:
 def fetch_jars(purpose: str) -> None:
     """Fetch the ones that it lacks."""
     run([PYTHON, "-m", "catchment.spark.jars", purpose])
+
+
+def jar_there() -> bool:
+    """Whether it was built; the step's key says of what."""
+    from catchment.spark.logstore import JAR
+
+    return JAR.exists()
+
+
+def build_jar() -> None:
+    """Compile it, with a compiler that is fetched as a jar too."""
+    run([PYTHON, BUILD])
 
 
 # 4 the S3 server

@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 
 from catchment.bucket.local import LocalBucket
 from catchment.errors import CatchmentError
+from catchment.topics.messages import Window
 from catchment.topics.names import Place
-from catchment.topics.replay import Window, into_topic
+from catchment.topics.replay import into_topic
 
 
 def main(lake: str, brokers: str, topic: str, to_topic: str, at: str, number: str) -> int:

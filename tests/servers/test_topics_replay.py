@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -14,12 +15,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from catchment.bucket.local import LocalBucket
+from catchment.cli.app import run
 from catchment.errors import BrokerError, ExportStopped, LeaseLost, UsageError
-from catchment.testing.kafka import KafkaBroker
+from catchment.testing.kafka import KafkaBroker, kafka_broker
+from catchment.topics.messages import Window
 from catchment.topics.names import Source
-from catchment.topics.replay import Replayed, Window, into_topic
+from catchment.topics.replay import Progress, Replayed, into_topic
 from catchment.topics.transactions import Outgoing, Refused, Transactions, target
 from tests.unit.topics.backups import Backup, Message
 
@@ -141,6 +146,30 @@ def test_keys_choose_the_kafka_partitions_if_asked(kafka: KafkaBroker, tmp_path:
     assert not {one[0] for one in both[0]} & {one[0] for one in both[1]}
 
 
+def test_the_command_replays_and_says_what_it_did(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = {"match": "clicks", "brokers": "127.0.0.1:1", "exports": [{"group": "backup"}]}
+    config = {"object_storage": [{"id": "main", "path": "./lake"}], "topics": [topic]}
+    (tmp_path / "catchment.yaml").write_text(json.dumps(config))
+    backup = Backup(LocalBucket(tmp_path / "lake", create_below=tmp_path)).begin()
+    backup.commit(0, 9, messages(10))
+    to = kafka.fresh_topic(config=KEPT)
+    # Where the topic was exported from is not asked: it may be what was lost.
+    command = ["topics", "backfill", "--group", "backup", "--topic", "clicks", "--to-topic", to]
+    command += ["--to-brokers", kafka.bootstrap, "--json"]
+    assert run([*command, "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out)["parts"][0]["messages"] == 10
+    assert run(command) == 0
+    (part,) = json.loads(capsys.readouterr().out)["parts"]
+    assert (part["kafka_partition"], part["messages"], part["resumed"]) == (0, 10, None)
+    assert run(command) == 0
+    (part,) = json.loads(capsys.readouterr().out)["parts"]
+    assert (part["messages"], part["resumed"]) == (0, 10)
+    assert seen(kafka, to) == as_sent(messages(10))
+
+
 # What is refused
 
 
@@ -227,6 +256,18 @@ def test_a_topic_made_again_begins_anew(kafka: KafkaBroker, tmp_path: Path) -> N
     assert seen(kafka, to) == as_sent(messages(10))
 
 
+def test_a_topic_made_again_meanwhile_is_found_out(kafka: KafkaBroker, tmp_path: Path) -> None:
+    to, backup = kafka.fresh_topic(config=KEPT), Backup().begin()
+    backup.commit(0, 9, messages(10))
+
+    def again(now: Progress) -> None:
+        kafka.delete_topic(to)
+        kafka.create_topic(to, config=KEPT)
+
+    with pytest.raises(ExportStopped, match="made again while messages were sent"):
+        replayed(kafka, backup, to, tmp_path, on_progress=again)
+
+
 def test_what_kafka_forgot_is_not_begun_a_second_time(kafka: KafkaBroker, tmp_path: Path) -> None:
     to, backup = kafka.fresh_topic(config=KEPT), Backup().begin()
     backup.commit(0, 9, messages(10))
@@ -276,6 +317,36 @@ def test_a_broker_that_goes_away_is_an_error_and_the_next_run_goes_on(kafka: Kaf
         two.commit([Outgoing(1, b"b", None, None, BEGIN, 0)], 2)
     two.close()
     assert [value for _, value, _, _ in seen(kafka, to)] == [b"a", b"b"]
+
+
+def test_a_guarded_cluster_and_rights_that_are_missing(tmp_path: Path) -> None:
+    rights = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    backup = Backup().begin()
+    backup.commit(0, 9, messages(10))
+    with kafka_broker(security=True, properties=rights) as broker:
+        way = broker.sasl_ssl
+        to = broker.fresh_topic(config=KEPT)
+        about = (backup.bucket, backup.place, way.bootstrap, way.settings, to, EVERYTHING, tmp_path)
+        admin = broker.admin()
+        for kind, said in (
+            (ResourceType.TRANSACTIONAL_ID, "did not begin a transaction"),
+            (ResourceType.GROUP, "did not say how far the group"),
+        ):
+            reserved = (kind, "catchment-replay-", ResourcePatternType.PREFIXED, "User:bob", "*")
+            right = AclBinding(*reserved, AclOperation.ALL, AclPermissionType.ALLOW)
+            admin.create_acls([right])[right].result(30)
+            with pytest.raises(BrokerError, match=said) as caught:
+                Transactions(way.bootstrap, way.settings, "catchment-replay-x-0", to, timeout=5).position()
+            assert "authorization failed" in caught.value.message
+            ours = AclBindingFilter(*reserved, AclOperation.ANY, AclPermissionType.ANY)
+            admin.delete_acls([ours])[ours].result(30)
+        done = into_topic(*about, now=datetime.now(UTC))
+        assert (done.parts[0].resumed, done.messages) == (None, 10)
+        assert seen(broker, to) == as_sent(messages(10))
 
 
 class Runs:

@@ -8,24 +8,33 @@ import json
 import platform
 import random
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence as Many
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
 from catchment.bucket.open import open_bucket
 from catchment.config.storage import Storage
 from catchment.config.topics import Export
 from catchment.spark.jars import JarSet, resolve
+from catchment.testing.kafka import KafkaBroker
+from catchment.testing.kafka_messages import Message as Sent
 from catchment.topics.committed import Committed
+from catchment.topics.definition import fingerprint
 from catchment.topics.files.format import About, file_format
-from catchment.topics.files.sequence import BYTES, CODECS, LONG
-from catchment.topics.frame import ZSTD, frame, uri
+from catchment.topics.files.read import rows as read_rows
+from catchment.topics.files.sequence import BYTES, CODECS, LONG, Sequence
+from catchment.topics.frame import frame, uri
 from catchment.topics.manifest import File
 from catchment.topics.names import Place, Source, values_of
+from catchment.topics.work import Reading, Target, Work, Written
+from catchment.topics.write.job import SparkWriter
 from tests.spark.programs import run
 from tests.unit.topics.write.ranges import BEGIN, DAY, Message, batches, work, write, written
 
@@ -33,6 +42,8 @@ PLACE = Place("backup", "clicks")
 TEXT = "org.apache.hadoop.io.Text"
 NEW_TEXT = "org.apache.hadoop.mapreduce.lib.input.TextInputFormat"
 NEW_SEQUENCE = "org.apache.hadoop.mapreduce.lib.input.SequenceFileInputFormat"
+# Of a library that Spark brings along: Hadoop's own codec is in its native library, which PySpark has not.
+ZSTD = "io.airlift.compress.zstd.ZstdCodec"
 RECORD, BLOCK = {"compression": "record"}, {"compression": "block"}
 
 
@@ -51,14 +62,15 @@ def messages(number: int = 3000) -> list[Message]:
 class Site:
     """A lake in a folder, with one range of messages in it."""
 
-    def __init__(self, folder: Path, format: dict[str, Any], given: Sequence[Message], **more: Any) -> None:
+    def __init__(self, folder: Path, format: dict[str, Any], given: Many[Message], **more: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.storage = Storage(id="main", path=folder / "lake")
         self.export = Export.model_validate(
             {"group": "backup", "format": format, "dead_letters": {"stop_above": "10%"}, **more}
         )
         bucket = open_bucket(self.storage)
         try:
-            self.written = written(write(bucket, folder / "scratch", self.export, given))
+            self.written = written(write(bucket, folder / "scratch", self.export, given, first=given[0].offset))
         finally:
             bucket.close()
 
@@ -72,7 +84,7 @@ class Site:
 
 def _committed(file: File) -> Committed:
     folder, name = PLACE.parse_file(file.key)
-    bounds = (Source(3), name.first, name.last, 1)
+    bounds = (Source(3), name.first, name.last, name.generation)
     return Committed(file.key, file.etag, file.size, file.rows, folder, values_of(folder), *bounds)
 
 
@@ -106,7 +118,7 @@ def test_sequence(spark: SparkSession, tmp_path: Path, key: str, compression: di
     given = messages()
     site = Site(tmp_path, {"name": "sequence", "key": key, **compression}, given)
     kind = LONG if key == "offset" else BYTES
-    found = spark.sparkContext.sequenceFile(site.uris[0], kind, BYTES, minSplits=4)
+    found: RDD[Any] = spark.sparkContext.sequenceFile(site.uris[0], kind, BYTES, minSplits=4)
     assert found.getNumPartitions() >= 4  # and each finds where the first record of its part begins
     pairs = [(_key(one, key), bytes(value)) for one, value in found.collect()]
     assert pairs == [(_wanted(one, key), one.value) for one in given]
@@ -163,7 +175,9 @@ def test_zstd_by_hadoops_own_codec(tmp_path: Path) -> None:
 
 
 def _raw_key(one: Message, key: str) -> int | bytes:
-    return {"": 0, "offset": one.offset, "msgpack": msgspec.msgpack.encode(_wanted(one, key))}[key]
+    if key == "msgpack":
+        return msgspec.msgpack.encode(_wanted(one, key))
+    return one.offset if key else 0
 
 
 def native_library(folder: Path) -> Path:
@@ -212,13 +226,12 @@ def test_sequence_files_are_those_that_hadoop_writes(
     out = hadoop.SequenceFile.createWriter(jvm.org.apache.hadoop.conf.Configuration(), array)
     for one in given:
         raw = _raw_key(one, key)
-        out.append(
-            hadoop.LongWritable(raw) if isinstance(raw, int) else hadoop.BytesWritable(raw), hadoop.BytesWritable(one.value)
-        )
+        written_key = hadoop.LongWritable(raw) if isinstance(raw, int) else hadoop.BytesWritable(raw)
+        out.append(written_key, hadoop.BytesWritable(one.value))
     out.close()
     theirs = path.read_bytes()
-    ours = pa_written(export, given, about)
-    marker = len(file_format(export.format).header(about.metadata, b""))  # type: ignore[attr-defined]
+    ours = laid_out(export, given, about)
+    marker = len(Sequence.of(export.format).header(about.metadata, b""))
     assert theirs[:marker] == ours[:marker]
     if compression == "NONE":
         assert theirs.replace(theirs[marker : marker + 16], ours[marker : marker + 16]) == ours
@@ -236,9 +249,87 @@ def _compression(jvm: Any, name: str) -> Any:
     return jvm.org.apache.hadoop.io.SequenceFile.Writer.compression(kind, codec)
 
 
-def pa_written(export: Export, given: Sequence[Message], about: About) -> bytes:
-    import pyarrow as pa
-
+def laid_out(export: Export, given: Many[Message], about: About) -> bytes:
     format, sink = file_format(export.format), pa.BufferOutputStream()
     format.write(sink, [format.keep(pa.Table.from_batches(batches(given)))], about)
     return bytes(sink.getvalue())
+
+
+BY_DAY = {"day": {"timestamp": True, "by": "day"}}
+
+
+@pytest.mark.parametrize(
+    ("format", "columns"),
+    [
+        ({"name": "text", "compression": "zstd", "delimiter": "\n\n"}, ["value"]),
+        ({"name": "sequence", "compression": "block", "codec": "zstd"}, ["offset", "value"]),
+        ({"name": "sequence", "key": "msgpack"}, ["offset", "key", "value"]),
+    ],
+)
+def test_committed_messages_as_a_frame(
+    spark: SparkSession, tmp_path: Path, format: dict[str, Any], columns: list[str]
+) -> None:
+    given = [Message(0, b"\xef\xbb\xbfa byte order mark", None), *messages(500)[1:]]
+    site = Site(tmp_path, format, given, split=BY_DAY)
+    assert len(site.files()) == 2
+    found = frame(spark, site.storage, PLACE, site.files(), {1: site.export.format})
+    assert found.columns == [*columns, "day"]
+    rows = [{name: _plain(row[name]) for name in found.columns} for row in found.collect()]
+    wanted = [
+        {"offset": one.offset, "key": one.key, "value": one.value, "day": f"2024-10-0{4 + n % 2}"}
+        for n, one in enumerate(given)
+    ]
+    assert sorted(map(repr, rows)) == sorted(repr({name: one[name] for name in rows[0]}) for one in wanted)
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def test_a_level_of_folders_goes_before_a_column_of_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    given = [Message(n, b"%d" % n, key=b"ab"[n % 2 : n % 2 + 1]) for n in range(10)]
+    site = Site(tmp_path, {"name": "sequence", "key": "msgpack"}, given, split={"key": {"key": True}})
+    found = frame(spark, site.storage, PLACE, site.files(), {1: site.export.format})
+    assert found.columns == ["offset", "value", "key"]
+    assert sorted(tuple(row) for row in found.select("offset", "key").collect()) == [
+        (n, "ab"[n % 2]) for n in range(10)
+    ]
+
+
+def test_generations_of_several_formats_as_one_frame(spark: SparkSession, tmp_path: Path) -> None:
+    given = [Message(n, b"%d" % n) for n in range(6)]
+    files, formats = [], {}
+    for generation, (name, some) in enumerate(
+        [("text", given[:2]), ("sequence", given[2:4]), ("parquet", given[4:])], start=1
+    ):
+        site = Site(tmp_path, {"name": name}, some, generation=generation)
+        files += site.files()
+        formats[generation] = site.export.format
+    found = frame(spark, site.storage, PLACE, files, formats).select("offset", "value").collect()
+    assert [(row[0], bytes(row[1])) for row in found] == [(None if n < 2 else n, b"%d" % n) for n in range(6)]
+
+
+@pytest.mark.parametrize("name", ["text", "sequence"])
+def test_from_kafka(spark: SparkSession, kafka: KafkaBroker, tmp_path: Path, name: str) -> None:
+    """What a format cannot hold arrives whole among the dead letters, as Kafka had it."""
+    topic = kafka.fresh_topic()
+    sent = [Sent(b"one", b"k", timestamp=1000), Sent(None, b"gone", (("h", b"1"), ("h", None)), 2000), Sent(b"")]
+    kafka.produce(topic, sent, 0)
+    storage = Storage(id="main", path=tmp_path / "lake")
+    export = Export.model_validate({"group": "backup", "format": name, "dead_letters": {"stop_above": "1%"}})
+    asked = Work(export, topic, Source(0), 0, 2, fingerprint(export))
+    (found,) = SparkWriter(spark, Target(storage)).write(Reading(kafka.bootstrap, {}), [asked])
+    assert isinstance(found, Written), found
+    bucket = open_bucket(storage)
+    try:
+        (file,), (dead,) = found.files, found.dead
+        rows = [row for table in read_rows(bucket, file, export.format, tmp_path) for row in table.to_pylist()]
+        letters = [row for table in read_rows(bucket, dead, export.format, tmp_path) for row in table.to_pylist()]
+    finally:
+        bucket.close()
+    assert [row["value"] for row in rows] == [b"one", b""]
+    assert [row.get("offset") for row in rows] == ([None, None] if name == "text" else [0, 2])
+    (letter,) = letters
+    assert (letter["offset"], letter["timestamp"], letter["key"], letter["value"]) == (1, 2000, b"gone", None)
+    assert letter["headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    assert letter["timestamp_type"] == 0

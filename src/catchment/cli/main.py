@@ -37,12 +37,21 @@ TOPICS: Table = {
     "skip": ("catchment.cli.topics:skip", "Go forward over what Kafka no longer has."),
     "repair": ("catchment.cli.topics:repair", "Rebuild hints, and remove what abandoned attempts left."),
 }
+TABLES: Table = {
+    "apply": ("catchment.cli.tables:apply", "Apply batches to Delta tables, each exactly once."),
+    "status": ("catchment.cli.tables:status", "Show what waits, who is at work, and why a line stands."),
+    "history": ("catchment.cli.tables:history", "Show which batch made which version of a table."),
+    "retry": ("catchment.cli.tables:retry", "Try again what failed."),
+    "skip": ("catchment.cli.tables:skip", "Leave a batch out for good."),
+    "resume": ("catchment.cli.tables:resume", "Go on after the lock was removed, or with the next batch."),
+}
 COMMANDS: Table = {
     "init": ("catchment.cli.init:init", "Write a commented catchment.yaml to start from."),
     "check": ("catchment.cli.check:check", "Say whether buckets, Spark and brokers are in reach."),
     "demo": ("catchment.cli.demo:demo", "Show a small lake on this machine, from nothing to a query."),
     "feeds": (FEEDS, "Collect HTTP feeds hour by hour, and get them back."),
     "topics": (TOPICS, "Export Kafka topics to files, by type and day, exactly once."),
+    "tables": (TABLES, "Apply batches that land in the bucket to Delta tables, in order."),
 }
 VERSION = f"catchment {__version__}"
 _ABOUT = "Fill a data lake from HTTP feeds, Kafka topics and dropped batches, and keep it honest."

@@ -21,8 +21,18 @@ if TYPE_CHECKING:
 @click.option("--kafka-partition", type=click.IntRange(0), metavar="N", help="Only this one.")
 @click.option("--first-offset", type=click.IntRange(0), metavar="N", help="From this offset on.")
 @click.option("--last-offset", type=click.IntRange(0), metavar="N", help="Up to this offset.")
-@click.option("--start-time", metavar="TIME", callback=moment, help="Ranges with events at or after this time.")
-@click.option("--end-time", metavar="TIME", callback=moment, help="Ranges with events before this time.")
+@click.option(
+    "--start-time",
+    metavar="TIME",
+    callback=moment,
+    help="Ranges with events at or after this time; with --to-topic, messages.",
+)
+@click.option(
+    "--end-time",
+    metavar="TIME",
+    callback=moment,
+    help="Ranges with events before this time; with --to-topic, messages.",
+)
 @click.option("--replace", is_flag=True, help="Let readers see the new files in place of the old ones.")
 @click.option("--before-start", is_flag=True, help="Also add what lies before the offset at which the export began.")
 @click.option("--dry-run", is_flag=True, help="Only say which ranges, files and rows are meant.")

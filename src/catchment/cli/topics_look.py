@@ -6,6 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Mapping
+from datetime import date, time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -130,9 +131,13 @@ def _json(value: Any) -> Any:
         return [_json(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
+    if isinstance(value, (date, time)):
+        return _time(value)
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _time(value: date | time) -> str:
+    return value.isoformat().replace("+00:00", "Z")
 
 
 # For people
@@ -184,8 +189,8 @@ def _shown(value: Any) -> str:
         return _short(text, len(value)) if _is_printable(text) else _hex(value)
     if isinstance(value, (Mapping, list, tuple)):
         return _short(_printable(json.dumps(_json(value), ensure_ascii=False)))
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat())
+    if isinstance(value, (date, time)):
+        return _time(value)
     return _short(_printable(str(value)))
 
 

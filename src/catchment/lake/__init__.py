@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from catchment.lake.feeds import Feeds
+    from catchment.lake.tables import Tables
     from catchment.lake.topics import Topics
     from catchment.monitor.record import Monitor
 
@@ -90,6 +91,13 @@ class Lake:
         from catchment.lake.feeds import Feeds
 
         return Feeds(self)
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Delta tables: applying batches to them, and reading them."""
+        from catchment.lake.tables import Tables
+
+        return Tables(self)
 
     @cached_property
     def topics(self) -> Topics:

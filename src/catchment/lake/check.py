@@ -49,7 +49,7 @@ def check(config: Config, workspace: Path, *, spark: bool = True) -> list[Findin
     """All findings, in the order of the configuration. Raises nothing that a part could raise."""
     found = [_declared(config), _workspace(workspace)]
     found += [_storage(storage, config) for storage in config.object_storage]
-    found += _decoders(config)
+    found += decoder_findings(config)
     found += [_spark(config)] if spark else []
     found += _kafka(config)
     return found
@@ -119,7 +119,8 @@ def _needs_compare_and_set(storage: Storage, config: Config) -> str:
     return " and ".join(rooms) if storage is config.state_storage else ""
 
 
-def _decoders(config: Config) -> list[Finding]:
+def decoder_findings(config: Config) -> list[Finding]:
+    """Whether each export that decodes can have its decoder."""
     exports = ((topic.match, one.group, one.decode) for topic in config.topics for one in topic.exports)
     return [_decoder(f"{group}/{match}", decode) for match, group, decode in exports if decode is not None]
 

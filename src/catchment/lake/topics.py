@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from catchment.bucket.probe import probe
@@ -20,7 +17,9 @@ from catchment.config.topics import Export, Topic
 from catchment.errors import SetupError, Unsupported, UsageError
 from catchment.lake.backfill import Ask
 from catchment.lake.backfill import run as rewrite
+from catchment.lake.signals import stopped_by_signals
 from catchment.monitor.history import History
+from catchment.monitor.owners import Owners
 from catchment.monitor.replica import INTERVAL, Beating, this_replica
 from catchment.monitor.store import store_path
 from catchment.topics import committed, finalize, identity, locate, security
@@ -32,13 +31,13 @@ from catchment.topics.files.format import format_of
 from catchment.topics.frame import frame
 from catchment.topics.kafka import Cluster
 from catchment.topics.locate import Located
+from catchment.topics.messages import Window
 from catchment.topics.names import Place, Source
-from catchment.topics.owners import Owners
 from catchment.topics.period import Period
 from catchment.topics.repair import Progress as Repairing
 from catchment.topics.repair import Repaired, repair
 from catchment.topics.replay import Progress as Replaying
-from catchment.topics.replay import Replayed, Window, into_topic
+from catchment.topics.replay import Replayed, into_topic
 from catchment.topics.service import Progress, Service, Until
 from catchment.topics.show import LIMIT, Shown, show_file, show_offset
 from catchment.topics.skip import Skipped, skip
@@ -121,7 +120,7 @@ class Topics:
                 )
             more = {} if grace is None else {"grace": grace}
             service = Service(exporters, cancel=writer.cancel, on_progress=on_progress, **more)
-            stack.enter_context(_signals(service))
+            stack.enter_context(stopped_by_signals(service.stop))
             on_ready(service)
             return Exported(tuple(service.run(until)))
 
@@ -471,21 +470,3 @@ def _understood(chosen: Sequence[tuple[Topic, Export]]) -> None:
     for _, export in chosen:
         if export.decode is not None:
             check_decoder(export.decode)
-
-
-@contextmanager
-def _signals(service: Service) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the service; only where signals can be had: in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        service.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -42,6 +42,7 @@ class JarSet(StrEnum):
     S3 = "s3"  # its bundle of Amazon's client is half a gigabyte: only for lakes on S3
     BROKER = "broker"  # a whole Kafka broker, for tests; runs in a Java of its own
     NATIVE = "native"  # Hadoop's native library inside a jar, for tests: without it Hadoop reads no zstd
+    COMPILE = "compile"  # a Java compiler and what our own classes are compiled against; nothing runs with it
 
     def folder(self) -> Path:
         """Where its jars are or will be. A changed lock means another folder."""
@@ -61,6 +62,12 @@ ROOTS = {
     # Without slf4j-simple a broker that cannot start does so in silence.
     JarSet.BROKER: ("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36"),
     JarSet.NATIVE: ("io.trino.hadoop:hadoop-apache:3.2.0-18",),  # the last with zstd; libraries for Linux and macOS
+    # In S3's set the client is half a gigabyte; the compiler reads these few of its parts, in the same version.
+    JarSet.COMPILE: (
+        "org.eclipse.jdt:ecj:3.40.0",
+        "org.apache.hadoop:hadoop-aws:3.4.1",
+        *(f"software.amazon.awssdk:{name}:2.24.6" for name in ("aws-core", "s3", "sdk-core", "utils")),
+    ),
 }
 
 SETS_FOR = {"demo": (JarSet.DELTA, JarSet.KAFKA, JarSet.AVRO), "test": tuple(JarSet)}

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from catchment.config.secret import Secret
 from catchment.errors import SetupError
-from catchment.spark import jars
+from catchment.spark import jars, logstore
 from catchment.spark.jars import JarSet
 from catchment.spark.java import Java, find_java
 from catchment.spark.settings import AT_LAUNCH, S3Access, is_local, settings
@@ -62,7 +62,7 @@ def session(
         found = java or find_java()
         _check_master(master)
         wanted = [JarSet.DELTA, JarSet.KAFKA, JarSet.AVRO, *([JarSet.S3] if buckets else [])]
-        everything = settings(master, conf, buckets, jars.resolve(*wanted), memory=_memory())
+        everything = settings(master, conf, buckets, [*jars.resolve(*wanted), logstore.jar()], memory=_memory())
         everything.setdefault("spark.app.name", app)
         _launch(found, {name: everything[name] for name in AT_LAUNCH if name in everything})
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from catchment.config.secret import Secret, revealed
+from catchment.spark.logstore import log_stores
 
 if TYPE_CHECKING:
     from catchment.config.storage import Storage
@@ -115,6 +116,7 @@ def settings(
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} -Duser.timezone=UTC",
         "spark.ui.showConsoleProgress": "false",  # progress.py has our own
         "spark.log.structuredLogging.enabled": "false",
+        **log_stores(conf),
     }
     if in_one_process(master):
         # As `spark.jars` they would be copied for each session, all 600 MB of them with S3.

@@ -19,10 +19,8 @@ from catchment.topics.records import BACKED
 from catchment.topics.write.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-# Of the compressor library that Spark brings along: Hadoop's own codec needs Hadoop's native library.
-ZSTD = "io.airlift.compress.zstd.ZstdCodec"
 BATCH_ROWS = 1 << 14
 
 
@@ -57,29 +55,20 @@ def frame(
     for generation in sorted({one.generation for one in files}):
         some = [one for one in files if one.generation == generation]
         format = (formats or {}).get(generation, Format())
-        if format.name == "sequence":
+        if format.name != "parquet":
             frames.append(_messages(session, storage, some, format))
             continue
-        reader = session.read.option("basePath", uri(storage, place.prefix.rstrip("/")))
-        uris = [uri(storage, one.key) for one in some]
-        frames.append(_lines(reader, uris, format) if format.name == "text" else _columns(reader, uris))
+        reader = session.read.option("mergeSchema", "true").option("basePath", uri(storage, place.prefix.rstrip("/")))
+        frames.append(reader.parquet(*(uri(storage, one.key) for one in some)))
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def _columns(reader: DataFrameReader, uris: Sequence[str]) -> DataFrame:
-    return reader.option("mergeSchema", "true").parquet(*uris)
-
-
-def _lines(reader: DataFrameReader, uris: Sequence[str], format: Format) -> DataFrame:
-    """By Spark's own reader of text. Its strings are bytes that nobody has looked at, so the cast gives them back."""
-    if format.compression == "zstd":
-        reader = reader.option("io.compression.codecs", ZSTD)
-    found = reader.option("lineSep", format.delimiter or "\n").text(list(uris))
-    return found.withColumn("value", found["value"].cast("binary"))
-
-
 def _messages(session: SparkSession, storage: Storage, files: Sequence[Committed], format: Format) -> DataFrame:
-    """By our own reader, in Spark's tasks: Hadoop's would need its native library for zstd, and a detour over Java."""
+    """By our own readers, in Spark's tasks, a file at a time.
+
+    Hadoop's reader of text drops a byte order mark from the first message of a file, and both of its readers need
+    Hadoop's native library for zstd.
+    """
     levels = list(files[0].values)
     keeps = file_format(format).keeps - {level.lower() for level in levels}
     kept = [name for name in BACKED.names if name in keeps]

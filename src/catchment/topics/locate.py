@@ -82,16 +82,16 @@ def places(bucket: Bucket, topic: str) -> Iterator[Place]:
     for group in bucket.children(f"{ROOT}/"):
         if isinstance(group, Folder):
             place = Place(group.key.removesuffix("/").rpartition("/")[2], topic)
-            if next(bucket.list(place.commits()), None) or identity.read(bucket, place):
+            if next(bucket.list(place.commits()), None) or recorded(bucket, place):
                 yield place
 
 
 def locate(bucket: Bucket, place: Place, kafka_partition: int, offset: int, *, life: int | None = None) -> Located:
     """Where the offset is. `life` is meant as it is in the names of sources; None: the newest.
 
-    BucketError if `_export.json` cannot be read, and whatever the bucket itself raises.
+    Without an `_export.json` that can be read, the manifests have to do. Raises what the bucket itself raises.
     """
-    known = identity.read(bucket, place)
+    known = recorded(bucket, place)
     newest = known.life if known else _newest_life(bucket, place, kafka_partition)
     source = Source(kafka_partition, newest if life is None else life)
     found = _Seeker(bucket, place, source, known, offset).judge(*neighbours(bucket, place, source, offset))
@@ -141,6 +141,16 @@ def _names_after(bucket: Bucket, place: Place, source: Source, at: int, page: in
         if len(found) == page:
             return found, False
     return found, True
+
+
+def recorded(bucket: Bucket, place: Place) -> Identity | None:
+    """What `_export.json` says; None also if it cannot be read. Other tools say what is wrong with it."""
+    try:
+        return identity.read(bucket, place)
+    except BucketError as error:
+        if not error.unreadable:
+            raise
+        return None
 
 
 def _newest_life(bucket: Bucket, place: Place, partition: int) -> int:
@@ -194,6 +204,8 @@ class _Seeker:
         """No range begins at or before the offset."""
         current = self.known is not None and self.known.life == self.source.life
         start = self.known.start(self.source.partition) if self.known is not None and current else after
+        if start is not None and after is not None:
+            start = min(start, after)  # what lies before the start was added
         if start is None:
             return self._told(State.BEFORE, "nothing of this Kafka partition was exported in that life of the topic")
         if self.offset < start:

@@ -3,7 +3,7 @@
     topics/<group>/<topic>/<name>=<value>/…/<generation>_<source>_<first>-<last>_<fingerprint>.<ext>   an export file
     topics/<group>/<topic>/_commits/<source>/<first>.json    the manifest of one range; its put-if-absent is the commit
     topics/<group>/<topic>/_offsets/<source>.json            the hint: newest committed offset known, claim, heartbeat
-    topics/<group>/<topic>/_dead/<file name>                 records that could not be decoded
+    topics/<group>/<topic>/_dead/<file name>                 records that could not be used: always Parquet
     topics/<group>/<topic>/_schemas/<type>.json              the schema recorded for a type
     topics/<group>/<topic>/_export.json                      which topic this is, where it began, its generations
     topics/<group>/<topic>/_finalized.json                   up to when days (or hours) are closed

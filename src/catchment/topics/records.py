@@ -10,7 +10,7 @@ A table of records has these columns, in this order; `headers` only where an exp
 
 A backup's records have their headers and one column more:
 
-    timestamp_type  int32        what the timestamp means, as Kafka numbers it: 0 CreateTime, 1 LogAppendTime, -1 neither
+    timestamp_type  int32   what the timestamp means, as Kafka numbers it: 0 CreateTime, 1 LogAppendTime, -1 neither
 
 Decoded rows have the message's fields first and then Kafka's own, named so that they cannot be mistaken for a field.
 """

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from catchment.bucket.contract import Bucket
 from catchment.config.decode import Format
 from catchment.errors import BucketError, NotFound, UsageError
-from catchment.topics import committed, identity
+from catchment.topics import committed
 from catchment.topics.files import read
 from catchment.topics.files.format import format_of
 from catchment.topics.identity import Identity
-from catchment.topics.locate import Located, neighbours
+from catchment.topics.locate import Candidate, Located, neighbours, recorded
 from catchment.topics.manifest import File, Manifest
 from catchment.topics.names import DEAD, ROOT, FileName, Place
 from catchment.topics.records import OFFSET
@@ -72,7 +72,7 @@ def show_file(
         place,
         manifest,
         file or File(key, stat.etag, stat.size, 0, name.first, name.last),
-        _format(identity.read(bucket, place), name),
+        _format(recorded(bucket, place), name),
         scratch,
         first,
         last,
@@ -95,14 +95,19 @@ def show_file(
 
 
 def show_offset(bucket: Bucket, located: Located, scratch: Path) -> Shown:
-    """The message of an offset: the candidates are read one after the other, until one has it."""
-    for file in located.files:
+    """The message of an offset: the candidates are read one after the other, the likeliest first, until one has it."""
+    for file in sorted(located.files, key=_density, reverse=True):
         found = show_file(bucket, file.key, scratch, limit=1, first=located.offset, last=located.offset)
         if found.messages:
             return found
     about = (located.group, located.topic, located.kafka_partition, located.life)
     why = f"none of its {len(located.files)} files holds it: " if located.files else ""
     return Shown(*about, None, f"{why}{located.why}", located.first, located.last, located.generation)
+
+
+def _density(file: Candidate) -> float:
+    """How many of the offsets between its bounds a file has."""
+    return file.rows / (file.last - file.first + 1)
 
 
 def _parsed(key: str) -> tuple[Place, FileName]:

@@ -68,6 +68,11 @@ class Target:
         return int(self.settings.get(name) or otherwise)
 
     @property
+    def own_time(self) -> bool:
+        """Whether Kafka writes the time of arrival over the timestamps."""
+        return self.settings.get("message.timestamp.type") == "LogAppendTime"
+
+    @property
     def kept_for(self) -> timedelta | None:
         """How old messages may be before Kafka drops them; None: it never does for their age."""
         millis = self.number("retention.ms", -1)
@@ -103,6 +108,15 @@ def target(brokers: str, settings: Mapping[str, str], topic: str, *, timeout: fl
     return Target(topic, found.id, brokers, found.partitions, values)
 
 
+def position(brokers: str, settings: Mapping[str, str], name: str, topic: str, *, timeout: float = 30.0) -> int | None:
+    """Up to where the senders of a name have come; None: not begun. For who does not want to shut them out."""
+    cluster = Cluster(brokers, settings, timeout=timeout)
+    try:
+        return cluster.group_offsets(name, [(topic, SLOT)]).get((topic, SLOT))
+    finally:
+        cluster.close()
+
+
 class Transactions:
     """One sender. BrokerError if Kafka does not answer; LeaseLost once another was opened under this name."""
 
@@ -123,7 +137,7 @@ class Transactions:
         except ImportError:
             raise missing() from None
         self.brokers, self.name, self.topic = brokers, name, topic
-        self._timeout, self._step = timeout, on_step
+        self._settings, self._timeout, self._step = settings, timeout, on_step
         compressed = {"compression.type", "compression.codec"} & set(settings)
         own = {
             **_OWN,
@@ -148,13 +162,7 @@ class Transactions:
 
     def position(self) -> int | None:
         """Up to where the senders of this name have come, as their last committed transaction says; None: not begun."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        with self._telling(f"did not say how far {self.name} is"):
-            (found,) = self._consumer.committed([TopicPartition(self.topic, SLOT)], timeout=self._timeout)
-            if found.error is not None:
-                raise KafkaException(found.error)
-        return int(found.offset) if found.offset >= 0 else None
+        return position(self.brokers, self._settings, self.name, self.topic, timeout=self._timeout)
 
     def commit(self, messages: Iterable[Outgoing], position: int) -> None:
         """Send them in this order and note the position: both, or neither if it raises.
@@ -281,10 +289,10 @@ class Transactions:
                     hint="let that one end; this one has left nothing behind that can be seen",
                 ) from None
             why = self._heard.why(fault.str()) if fault.name() in _SILENCE else self._heard.shown(fault.str())
-            raise BrokerError(
-                f"Kafka at {self.brokers} {what} ({why})",
-                hint="see that it runs, and run the same command again: it goes on where it stopped",
-            ) from None
+            hint = "see that it runs, and run the same command again: it goes on where it stopped"
+            if fault.name().endswith("AUTHORIZATION_FAILED"):
+                hint = f"get the rights Write and Describe on the transactional id, and Read on the group, {self.name}"
+            raise BrokerError(f"Kafka at {self.brokers} {what} ({why})", hint=hint) from None
 
 
 _SILENCE = {"_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_DESTROY_BROKER"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def test_show_an_offset_in_every_group(lake: Path, capsys: pytest.CaptureFixture
     assert lines[2] == "offset 4"
     assert ["value", '{"type": "a", "n": 4}'] in shown
     assert ["key", "k4"] in shown
-    assert ["timestamp", "2024-10-04T00:00:00+00:00"] in shown
+    assert ["timestamp", "2024-10-04T00:00:00Z"] in shown
     assert ["header", "h: 0xff00 (2 bytes)"] in shown
     assert ["n", "4"] in shown  # of the decoded one
     assert lines.count("offset 4") == 2
@@ -114,7 +114,7 @@ def test_show_as_json_keeps_every_byte(lake: Path, capsys: pytest.CaptureFixture
     assert found["messages"] == [
         {
             "offset": 7,
-            "timestamp": "2024-10-04T00:00:00+00:00",
+            "timestamp": "2024-10-04T00:00:00Z",
             "timestamp_type": "CreateTime",
             "key": None,
             "value": "\x1b[2Jnot json",
@@ -182,7 +182,8 @@ def test_errors_say_what_to_do(
         (float("nan"), "nan", "nan"),
         (Decimal("1.50"), "1.50", "1.50"),
         (True, "True", True),
-        (datetime(2026, 11, 15, 8, tzinfo=UTC), "2026-11-15T08:00:00+00:00", "2026-11-15T08:00:00+00:00"),
+        (datetime(2026, 11, 15, 8, tzinfo=UTC), "2026-11-15T08:00:00Z", "2026-11-15T08:00:00Z"),
+        (date(2026, 11, 15), "2026-11-15", "2026-11-15"),
     ],
 )
 def test_values_for_people_and_for_programs(value: object, people: str, programs: object) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from catchment.bucket.contract import ABSENT
 from catchment.bucket.wrap import Counting
-from catchment.errors import BucketError
+from catchment.errors import Unreachable
+from catchment.testing.dying import DyingBucket
 from catchment.topics import identity, offsets
 from catchment.topics.locate import Located, State, judge, locate, neighbours, places
 from catchment.topics.manifest import Counts, File, Manifest
@@ -146,6 +147,9 @@ def test_what_was_before_the_start_was_never_exported() -> None:
     lake.commit(5, 9)
     assert at(lake, 4).state == State.BEFORE
     assert "began at offset 5" in at(lake, 4).why
+    lake.commit(3, 4)  # added later
+    assert at(lake, 3).state == State.WRITTEN
+    assert "began at offset 3" in at(lake, 2).why
 
 
 def test_skipped_offsets_say_why() -> None:
@@ -169,8 +173,19 @@ def test_a_manifest_that_cannot_be_read_hides_its_range() -> None:
     found = at(lake, 12)
     assert (found.state, found.certain, found.manifest) == (State.UNREADABLE, False, PLACE.commit(ONE, 10))
     lake.bucket.put(PLACE.export(), b"{}")
-    with pytest.raises(BucketError, match=r"_export\.json"):
-        at(lake, 12)
+    assert at(lake, 5).state == State.WRITTEN  # the manifests are enough
+    assert list(places(lake.bucket, "clicks")) == [PLACE]
+
+
+def test_a_bucket_that_does_not_answer_is_no_answer() -> None:
+    lake = healthy()
+    for call in range(1, 5):
+        bucket = DyingBucket(lake.bucket, at=call, error=Unreachable("no answer"))
+        if call <= 3:
+            with pytest.raises(Unreachable):
+                locate(bucket, PLACE, 0, 12)
+        else:
+            assert locate(bucket, PLACE, 0, 12).found
 
 
 def test_lives_of_a_topic_are_told_apart() -> None:

@@ -17,10 +17,13 @@ from catchment.bucket.contract import Bucket
 from catchment.errors import BucketError, ExportStopped, LeaseLost, UsageError
 from catchment.testing.dying import Died, DyingBucket
 from catchment.topics import identity
+from catchment.topics.messages import Messages, Window, merged
 from catchment.topics.names import Source
 from catchment.topics.records import BACKED, DEAD
-from catchment.topics.replay import Progress, Replay, Replayed, Sender, Window, merged, replay
+from catchment.topics.repair import repair
+from catchment.topics.replay import Progress, Replay, Replayed, Sender, replay
 from catchment.topics.transactions import Outgoing, Target
+from catchment.topics.verify import verify
 from tests.unit.topics.backups import Backup, Message
 from tests.unit.topics.write.ranges import BEGIN
 from tests.unit.topics.written import parquet, records
@@ -117,7 +120,9 @@ def what(
 ) -> Replay:
     known = identity.read(of.bucket, of.place)
     assert known is not None
-    return Replay(bucket or of.bucket, of.place, known, more.pop("target", TARGET), window, scratch, **more)
+    also_incomplete = more.pop("also_incomplete", False)
+    read = Messages(bucket or of.bucket, of.place, known, window, scratch, also_incomplete)
+    return Replay(read, more.pop("target", TARGET), **more)
 
 
 def run(kafka: Kafka, one: Replay, **how: Any) -> Replayed:
@@ -304,11 +309,11 @@ def test_the_name_is_of_what_is_replayed_where(tmp_path: Path) -> None:
     one = what(backup(), tmp_path)
     assert one.name(ONE) == what(backup(), tmp_path).name(ONE)
     others = [
-        replace(one, window=Window(first=3)),
-        replace(one, window=Window(start=NOW)),
-        replace(one, window=Window(end=NOW)),
+        replace(one, of=replace(one.of, window=Window(first=3))),
+        replace(one, of=replace(one.of, window=Window(start=NOW))),
+        replace(one, of=replace(one.of, window=Window(end=NOW))),
         replace(one, target=replace(TARGET, id="made-again")),
-        replace(one, known=replace(one.known, topic_id="made again", life=1)),
+        replace(one, of=replace(one.of, known=replace(one.of.known, topic_id="made again", life=1))),
     ]
     assert len({other.name(ONE) for other in (one, *others)} | {one.name(TWO)}) == 7
 
@@ -413,6 +418,14 @@ def test_formats_that_keep_less_are_replayed_if_that_is_wanted(tmp_path: Path, f
     ]
 
 
+def test_what_is_incomplete_is_not_dropped_at_once_either(tmp_path: Path) -> None:
+    soon = replace(TARGET, settings={"retention.ms": "86400000"})
+    assert "would drop the message" in refused(backup(), tmp_path, target=soon, also_incomplete=True)
+    arrival = replace(soon, settings={**soon.settings, "message.timestamp.type": "LogAppendTime"})
+    assert run(Kafka(), what(backup(), tmp_path, target=arrival, also_incomplete=True)).messages == 60
+    assert run(Kafka(), what(backup(format="text"), tmp_path, target=soon, also_incomplete=True)).messages == 60
+
+
 def test_a_message_without_a_timestamp(tmp_path: Path) -> None:
     of = Backup().begin()
     of.commit(0, 1, [Message(0, b"a", timestamp=BEGIN), Message(1, b"b", timestamp=-1, timestamp_type=-1)])
@@ -469,3 +482,14 @@ def test_damaged_ranges_are_not_replayed(tmp_path: Path) -> None:
     of.bucket.put(of.place.commit(ONE, 0), b"{}")
     with pytest.raises(BucketError, match="not a manifest"):
         run(Kafka(), what(of, tmp_path))
+
+
+def test_notes_of_replays_are_no_concern_of_verify_and_repair(tmp_path: Path) -> None:
+    of, kafka = backup(), Kafka()
+    run(kafka, what(of, tmp_path))
+    notes = [one.key for one in of.bucket.list(f"{of.place.prefix}_replays/")]
+    assert notes == [what(of, tmp_path).note(ONE), what(of, tmp_path).note(TWO)]
+    assert verify(of.bucket, of.place).findings == ()
+    repaired = repair(of.bucket, of.place, now=NOW)
+    assert (repaired.removed, repaired.kept, repaired.problems) == ((), (), ())
+    assert [one.key for one in of.bucket.list(f"{of.place.prefix}_replays/")] == notes

@@ -5,13 +5,12 @@ A backup's files and its dead letters together hold every message that it read, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from catchment.bucket.contract import Bucket
 from catchment.config.decode import Format
@@ -24,6 +23,7 @@ from catchment.topics.files.format import format_of
 from catchment.topics.files.read import records
 from catchment.topics.identity import Identity
 from catchment.topics.manifest import File, Manifest
+from catchment.topics.messages import merged
 from catchment.topics.names import Place, Source
 from catchment.topics.period import Period
 from catchment.topics.work import Work
@@ -129,34 +129,11 @@ class Replayed:
 
     def _piece(self, bucket: Bucket, piece: Piece, scratch: Path) -> Iterator[pa.Table]:
         manifest, first, last = piece.manifest, self.work.first, self.work.last
-        streams = [
-            records(bucket, self.place, manifest, file, piece.format, scratch, first=first, last=last)
-            for file in _overlapping(manifest, first, last)
-        ]
-        return merged(streams)
 
+        def read(file: File) -> Iterator[pa.Table]:
+            return records(bucket, self.place, manifest, file, piece.format, scratch, first=first, last=last)
 
-def merged(streams: Iterable[Iterator[pa.Table]]) -> Iterator[pa.Table]:
-    """The rows of all streams by offset; each stream is in that order. Holds one table of each stream at a time."""
-    open_ = [(table, stream) for stream in streams if (table := _next(stream)) is not None]
-    while open_:
-        if len(open_) == 1:
-            yield from chain([open_[0][0]], open_[0][1])
-            return
-        bound = min(table["offset"][-1].as_py() for table, _ in open_)  # nobody has anything before this any more
-        ready = []
-        left = []
-        for table, stream in open_:
-            count = pc.sum(pc.less_equal(table["offset"], bound)).as_py() or 0
-            ready.append(table.slice(0, count))
-            rest = table.slice(count) if count < table.num_rows else _next(stream)
-            left += [(rest, stream)] if rest is not None else []
-        yield pa.concat_tables(ready).sort_by("offset")
-        open_ = left
-
-
-def _next(stream: Iterator[pa.Table]) -> pa.Table | None:
-    return next((table for table in stream if table.num_rows), None)
+        return merged([(file.first, partial(read, file)) for file in _overlapping(manifest, first, last)])
 
 
 def _overlapping(manifest: Manifest, first: int, last: int) -> list[File]:

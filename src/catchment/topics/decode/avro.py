@@ -9,6 +9,8 @@ a dead letter.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 
@@ -27,6 +29,7 @@ from catchment.topics.decode.schemas import Schemas
 
 KIND = "AVRO"
 MARK = b"\xc3\x01"  # begins a message in single-object encoding; the fingerprint of its schema follows
+PIECE = 1 << 20  # bytes
 _OVER = "bytes are left over after the last field; was it written with another schema?"
 
 
@@ -139,10 +142,22 @@ def read(
     few: int = FEW,
 ) -> Parsed:
     """What these messages hold, all of one schema. The others have faults, or get them here."""
-    lanes = Lanes(data, starts, ends, np.arange(len(starts)), faults, few)
-    values = node.read(lanes, None)
-    lanes.failed(lanes.at < ends, _OVER)
-    rows = np.flatnonzero(~faults.dead(lanes.message))
-    if len(rows) < len(values):
-        values = values.take(pa.array(rows))
+    found = []
+    for first, stop in _pieces(ends - starts):
+        here = slice(first, stop)
+        lanes = Lanes(data, starts[here], ends[here], np.arange(first, stop), faults, few)
+        values = node.read(lanes, None)
+        lanes.failed(lanes.at < lanes.end, _OVER)
+        good = np.flatnonzero(~faults.dead(lanes.message))
+        found.append(values if len(good) == len(values) else values.take(pa.array(good)))
+    rows = np.flatnonzero(~faults.dead(np.arange(len(starts))))
+    values = found[0] if len(found) == 1 else pa.concat_arrays(found)
     return Parsed(pa.array(rows), values, node.kind)
+
+
+def _pieces(lengths: wire.Positions) -> list[tuple[int, int]]:
+    """Messages that are read together: so few that what is noted of each of their elements stays small."""
+    total = np.cumsum(lengths)
+    cuts = np.searchsorted(total, np.arange(PIECE, int(total[-1]) if len(total) else 0, PIECE)) + 1
+    borders = np.unique(np.concatenate([[0], cuts, [len(lengths)]])).tolist()
+    return list(pairwise(borders)) or [(0, 0)]

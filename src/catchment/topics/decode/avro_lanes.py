@@ -125,6 +125,8 @@ class Lanes:
 
 def varint(view: memoryview, at: int, end: int, why: str) -> tuple[int, int]:
     """`Lanes.number` of a single lane: the value and the position after it."""
+    if at < end and view[at] < 0x80:
+        return (view[at] >> 1) ^ -(view[at] & 1), at + 1
     value = shift = 0
     for where in range(at, min(end, at + wire.MOST)):
         byte = view[where]

@@ -23,6 +23,8 @@ from catchment.topics.decode.avro_leaves import Float, Node, Number, Text
 from catchment.topics.decode.schema import ARRAY, BIGINT, DOUBLE, MAP, STRUCT, VOID, Field, Kind
 from catchment.topics.decode.wire import Flags, Positions
 
+MANY = 32  # elements of one list, from which on it is quicker to look at all of their bytes at once
+
 
 class Record(Node):
     """Fields, one after the other."""
@@ -177,6 +179,17 @@ class _Many(Node):
                 at = self._block(view, at, end, positions, count)
 
     def _block(self, view: memoryview, at: int, end: int, positions: list[int], count: int) -> int:
+        if self.item.width is not None:  # there is room for them
+            after = at + count * self.item.width
+            positions.extend(range(at, after, self.item.width))
+            return after
+        if self.item.single and count > MANY:
+            ends = np.flatnonzero(np.frombuffer(view[at : min(end, at + count * wire.MOST)], np.uint8) < 0x80) + at
+            if len(ends) < count:
+                raise Cut(self.item.cut)
+            positions.append(at)
+            positions.extend((ends[: count - 1] + 1).tolist())
+            return int(ends[count - 1]) + 1
         for _ in range(count):
             positions.append(at)
             at = self.item.step(view, at, end)

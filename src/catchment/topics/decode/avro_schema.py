@@ -90,10 +90,19 @@ class _Builder:
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
         self._open: list[str] = []  # records that we are in
-        self._built = 0
+        self._built = self._depth = 0
 
     def node(self, schema: Any, path: str) -> Node:
+        """The node of a type at this place."""
+        self._depth += 1
+        found = self._node(schema, path)
+        self._depth -= 1
+        return found
+
+    def _node(self, schema: Any, path: str) -> Node:
         self._built += 1
+        if self._depth > MOST_DEEP:
+            raise BadSchema(_DEEP)
         if self._built > 4 * MAX_FIELDS:
             raise BadSchema(f"it has more than {MAX_FIELDS} fields")
         if isinstance(schema, list):
@@ -112,8 +121,6 @@ class _Builder:
         name = schema["name"]
         if name in self._open:
             raise BadSchema(f"the record {name} contains itself, so that it has no columns")
-        if len(self._open) >= MOST_DEEP:
-            raise BadSchema(_DEEP)
         self._open.append(name)
         fields = [(one["name"], self.node(one["type"], within(path, one["name"]))) for one in schema["fields"]]
         self._open.pop()
@@ -132,6 +139,8 @@ class _Builder:
         return Map(path or VALUE, self.node(schema["values"], f"{path or VALUE}[]"))
 
     def _enum(self, schema: Mapping[str, Any], path: str) -> Node:
+        if not schema["symbols"]:
+            raise BadSchema(f"{path or VALUE}: an enum without symbols")
         return Enum(path or VALUE, list(schema["symbols"]))
 
     def _fixed(self, schema: Mapping[str, Any], path: str) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from catchment.topics.decode import value
 from catchment.topics.decode.arrays import list_of, map_of, offsets_of, struct_of
 from catchment.topics.decode.read import PARSED, Reader
 from catchment.topics.decode.schema import ARRAY, BIGINT, BOOLEAN, DOUBLE, JSON, MAP, STRUCT, TEXT, VOID, Kind, within
+from catchment.topics.decode.wire import texts
 
 _INTEGERS = {"TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(), BIGINT: pa.int64()}
 _SQL = {"INT": "INTEGER"}
@@ -27,7 +28,7 @@ _NESTED = (STRUCT, ARRAY, MAP)
 _WHOLE = r"[+-]?[0-9]+"
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _SPECIAL = r"[+-]?(?i:nan|inf|infinity)"
-_LONG = r"^[+-]?[0-9]{16,}$"  # a whole number that a DOUBLE may not hold
+_LONG = {DOUBLE: r"^[+-]?[0-9]{16,}$", "FLOAT": r"^[+-]?[0-9]{8,}$"}  # whole numbers that they may not hold
 _GREATEST_FLOAT = 3.4028234663852886e38
 _SHOWN = 40  # characters of a value that a reason quotes
 
@@ -154,14 +155,18 @@ def _decimal(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Ar
     odd = pc.fill_null(pc.invert(plain), False)
     if not pc.any(odd).as_py():
         return found
-    fits = [Decimal(text) if value.fits_decimal(want, text) else None for text in array.filter(odd).to_pylist()]
+    unit, wide = Decimal(1).scaleb(-scale), Context(prec=100)
+    fits = [
+        Decimal(text).quantize(unit, context=wide) if value.fits_decimal(want, text) else None
+        for text in array.filter(odd).to_pylist()
+    ]
     return pc.replace_with_mask(found, odd, pa.array(fits, want.arrow()))
 
 
 def _from_decimal(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:
     if want.word in _INTEGERS:
-        texts = pc.replace_substring_regex(array.cast(pa.string()), r"\.0*$", "")
-        return _number(casting, texts, have, want)
+        whole = _only(array, pc.equal(pc.trunc(array), array)).cast(pa.decimal128(38, 0))
+        return _number(casting, whole.cast(pa.string()), have, want)
     return _floating(casting, array.cast(pa.string()), have, want)  # Arrow's own cast is not to the nearest
 
 
@@ -180,15 +185,14 @@ def _floating(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.A
     found = _only(found, pc.invert(pc.and_(said, pc.fill_null(pc.is_inf(found), False))))
     if want.word == "FLOAT":
         found = _float(casting, found, have, want)
-    long = pc.fill_null(pc.match_substring_regex(array, _LONG), False)
-    if pc.any(long).as_py() or (want.word == "FLOAT" and len(array)):
-        whole = pc.fill_null(pc.match_substring_regex(array, f"^(?:{_WHOLE})$"), False)
-        exact = [
-            number if number is None or number == int(text) else None
-            for text, number in zip(array.filter(whole).to_pylist(), found.filter(whole).to_pylist(), strict=True)
-        ]
-        found = pc.replace_with_mask(found, whole, pa.array(exact, found.type))
-    return found
+    long = pc.fill_null(pc.match_substring_regex(array, _LONG[want.word]), False)
+    if not pc.any(long).as_py():
+        return found
+    exact = [
+        number if number is not None and number == Decimal(text) else None
+        for text, number in zip(array.filter(long).to_pylist(), found.filter(long).to_pylist(), strict=True)
+    ]
+    return pc.replace_with_mask(found, long, pa.array(exact, found.type))
 
 
 def _boolean(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:
@@ -206,22 +210,16 @@ def _midnight(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.A
     return array.cast(pa.timestamp("us")).cast(want.arrow())
 
 
+def _in_utc(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:
+    return array.cast(want.arrow())
+
+
 def _bytes(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:
     return array.cast(pa.binary())
 
 
 def _utf8(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:
-    try:
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_decoded(one) for one in array.to_pylist()], pa.string())
-
-
-def _decoded(given: bytes | None) -> str | None:
-    try:
-        return None if given is None else given.decode()
-    except UnicodeDecodeError:
-        return None
+    return texts(array)[0]
 
 
 def _text(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:
@@ -261,6 +259,8 @@ def _plain(casting: Casting, array: pa.Array, kind: Kind) -> pa.Array:
         return casting.reader.column("to_base64(text)", array)
     if kind.word == "TIMESTAMP":
         return pc.strftime(array, "%Y-%m-%dT%H:%M:%SZ")
+    if kind.word == "TIMESTAMP_NTZ":
+        return pc.strftime(array, "%Y-%m-%dT%H:%M:%S")
     return array.cast(pa.string()) if kind.word == "DATE" else array
 
 
@@ -272,7 +272,7 @@ _WAYS: Mapping[tuple[str, str], Leaf] = {
     **{("DECIMAL", want): _from_decimal for want in (*_INTEGERS, DOUBLE, "FLOAT")},
     **{(TEXT, want): _number for want in _INTEGERS},
     **{(TEXT, want): _floating for want in (DOUBLE, "FLOAT")},
-    **{(TEXT, want): _moment for want in ("DATE", "TIMESTAMP")},
+    **{(TEXT, want): _moment for want in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")},
     (TEXT, "DECIMAL"): _decimal,
     (TEXT, BOOLEAN): _boolean,
     (TEXT, "BINARY"): _bytes,
@@ -280,4 +280,7 @@ _WAYS: Mapping[tuple[str, str], Leaf] = {
     (DOUBLE, "FLOAT"): _float,
     ("FLOAT", DOUBLE): lambda casting, array, have, want: array.cast(pa.float64()),
     ("DATE", "TIMESTAMP"): _midnight,
+    ("DATE", "TIMESTAMP_NTZ"): _midnight,
+    ("TIMESTAMP", "TIMESTAMP_NTZ"): _in_utc,
+    ("TIMESTAMP_NTZ", "TIMESTAMP"): _in_utc,
 }

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from catchment.topics.decode.wire import texts
 from catchment.topics.records import DEAD
 
 EMPTY = "the message has no value"
@@ -34,18 +35,9 @@ class Reasons:
 
     def texts(self, values: pa.BinaryArray) -> pa.StringArray:
         """The values as text: null where there is none, or where it is not UTF-8, which is noted."""
-        try:
-            return values.cast(pa.string())
-        except pa.ArrowInvalid:
-            pass
-        texts: list[str | None] = []
-        for at, one in enumerate(values.to_pylist()):
-            try:
-                texts.append(one.decode() if one is not None else None)
-            except UnicodeDecodeError:
-                self.found.setdefault(at, NOT_TEXT)
-                texts.append(None)
-        return pa.array(texts, pa.string())
+        found, bad = texts(values)
+        self.where(pa.array(bad), NOT_TEXT)
+        return found
 
     def good(self) -> pa.Array:
         """The numbers of the others, ascending."""

@@ -14,8 +14,11 @@ messages are halved until the bad ones are alone.
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,7 +30,6 @@ from catchment.topics.decode.json import MAX_DEPTH
 from catchment.topics.decode.letters import Reasons
 from catchment.topics.decode.wire import flat, slices
 
-PIECE = 4 << 20  # bytes of messages that are Python objects at one time
 _NONE = "not MessagePack"
 _KEY = "a key in it is neither text nor a number"
 _DEEP = f"nested more than {MAX_DEPTH} levels deep"
@@ -40,8 +42,11 @@ class Amiss(Exception):
     """At least one of the messages is not what it should be."""
 
 
+@dataclass(frozen=True)
 class MsgpackTranslation:
     """A `Translation`."""
+
+    piece: int = 4 << 20  # bytes of messages that are Python objects at one time
 
     def json(self, values: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
         reasons = Reasons(len(values))
@@ -49,18 +54,18 @@ class MsgpackTranslation:
         rows = reasons.good()
         there = values.take(rows) if reasons.found else values
         texts, bad = [pa.array([], pa.binary())], Reasons(len(there))
-        for first, end in _pieces(there):
+        for first, end in _pieces(there, self.piece):
             texts += _texts(there.slice(first, end - first), first, bad)
         numbers = rows.to_numpy()
         return pa.concat_arrays(texts), reasons.found | {int(numbers[at]): why for at, why in bad.found.items()}
 
 
-def _pieces(values: pa.BinaryArray) -> list[tuple[int, int]]:
-    """Stretches of about PIECE bytes each."""
+def _pieces(values: pa.BinaryArray, size: int) -> list[tuple[int, int]]:
+    """Stretches of about so many bytes each."""
     if not len(values):
         return []
     sizes = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
-    number = np.cumsum(sizes) // PIECE
+    number = np.cumsum(sizes) // size
     starts = [0, *(int(at) + 1 for at in np.flatnonzero(np.diff(number)))]
     return list(zip(starts, [*starts[1:], len(values)], strict=True))
 
@@ -68,7 +73,9 @@ def _pieces(values: pa.BinaryArray) -> list[tuple[int, int]]:
 def _texts(values: pa.BinaryArray, first: int, reasons: Reasons) -> Iterator[pa.BinaryArray]:
     """The JSON of each message that has one. `first` is the number of the first of them."""
     try:
-        yield _lines(_objects(values), values)
+        with _no_collection():
+            texts = _lines(_objects(values), values)
+        yield texts
         return
     except Amiss:
         pass
@@ -78,6 +85,18 @@ def _texts(values: pa.BinaryArray, first: int, reasons: Reasons) -> Iterator[pa.
     middle = len(values) // 2
     yield from _texts(values[:middle], first, reasons)
     yield from _texts(values[middle:], first + middle, reasons)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without looking for garbage: none of these objects is part of a cycle, and looking takes longer than reading."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _objects(values: pa.BinaryArray) -> list[Any]:
@@ -107,7 +126,7 @@ def _marked(values: pa.BinaryArray) -> tuple[bytes, list[int]]:
         offsets = np.frombuffer(joined.buffers()[1], dtype=np.int32)
         body = b"\xdd" + (2 * count).to_bytes(4) + bytes(joined.buffers()[2][int(offsets[0]) : int(offsets[count])])
         if body.count(start) == count:  # no byte of `start` but the first is 0xCF, so none overlaps another
-            return body, [(begin << 32) + at for at in range(count)]
+            return body, list(range(begin << 32, (begin << 32) + count))
         begin = _next(begin)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catchment.errors import ExportStopped
+from catchment.errors import UsageError
 from catchment.topics.decode.arrays import whole
 from catchment.topics.decode.letters import EMPTY
 from catchment.topics.decode.proto_columns import Reading
@@ -69,7 +69,7 @@ class ByField:
     """The field of this name says the type. It is the same in all messages, so it can be read before they are known."""
 
     def __init__(self, field: str, shapes: Mapping[str, Shape]) -> None:
-        """ExportStopped unless all of them have it, with the same number and kind."""
+        """UsageError unless all of them have it, with the same number and kind."""
         self._field, self._shapes = field, shapes
         part = _same(field, {shape.name: shape for shape in shapes.values()}.values())
         shape = next(iter(shapes.values()))
@@ -123,16 +123,16 @@ def _same(field: str, shapes: Iterable[Shape]) -> Part:
     for shape in shapes:
         part = next((one for one in shape.parts if one.name == field), None)
         if part is None:
-            raise ExportStopped(f"{shape.name} has no field {field}, which is to name the type", hint=hint)
+            raise UsageError(f"{shape.name} has no field {field}, which is to name the type", hint=hint)
         if part.many or part.read not in _NAMES_A_TYPE:
-            raise ExportStopped(
+            raise UsageError(
                 f"{shape.name}.{field} is {part.kind}, so it cannot name the type",
                 hint="use a field that is a string, an enum or an integer, or a header (type_from: {header: …})",
             )
         if first is None:
             first = shape.name, part
         elif _wire(first[1]) != _wire(part):
-            raise ExportStopped(f"{field} is not the same in {first[0]} and {shape.name}", hint=hint)
+            raise UsageError(f"{field} is not the same in {first[0]} and {shape.name}", hint=hint)
     assert first is not None
     return first[1]
 

@@ -44,6 +44,7 @@ class Reading:
 
     def __init__(self, data: Bytes, *, few: int = FEW) -> None:
         self._data, self._few = data, few
+        self._gone = False
         self.bad: dict[int, str] = {}
 
     def messages(self, shape: Shape, starts: Positions, ends: Positions, numbers: Positions) -> pa.StructArray:
@@ -51,9 +52,21 @@ class Reading:
         level = _Level(self, shape, len(starts), numbers, "", 0)
         return level.read(starts, ends, None)
 
+    def of_what_is_gone(self) -> Reading:
+        """For values that do not count: they have to be protobuf, and may say what they like."""
+        reading = Reading(self._data, few=self._few)
+        reading.bad, reading._gone = self.bad, True
+        return reading
+
     def blame(self, numbers: Positions, reason: str) -> None:
+        """These are not protobuf."""
         for number in numbers.tolist():
             self.bad.setdefault(number, reason)
+
+    def refuse(self, numbers: Positions, reason: str) -> None:
+        """These are protobuf, and nevertheless can be no row."""
+        if not self._gone:
+            self.blame(numbers, reason)
 
     def scanned(
         self, shape: Shape, starts: Positions, ends: Positions, numbers: Positions, depth: int
@@ -117,7 +130,8 @@ class _Level:
 
     def _check(self, part: Part, values: Found) -> None:
         """Find out whether values that do not count are bad."""
-        self._array(part, values, self._numbers[values.which])
+        gone = _Level(self._reading.of_what_is_gone(), self._shape, self._count, self._numbers, self._path, self._depth)
+        gone._array(part, values, self._numbers[values.which])
 
     def _column(self, part: Part, found: Found) -> pa.Array:
         path = within(self._path, part.name)
@@ -126,7 +140,9 @@ class _Level:
         there = np.zeros(self._count, np.bool_)
         there[found.which] = True
         if part.required and not there.all():
-            self._reading.blame(self._numbers[~there], f"{path}: required, and not there")
+            self._reading.refuse(self._numbers[~there], f"{path}: required, and not there")
+        if part.nullable and not len(found):  # without a look at all that would be inside
+            return pa.nulls(self._count, part.kind.arrow())
         if part.read in _MESSAGES:
             return self._messages(part, found, there)
         if len(found) == self._count and there.all():
@@ -146,9 +162,16 @@ class _Level:
     def _lists(self, part: Part, found: Found) -> pa.Array:
         ends = np.zeros(self._count + 1, np.int32)
         np.cumsum(np.bincount(found.which, minlength=self._count), out=ends[1:])
+        wanted = part.kind.arrow()
         if part.read != ENTRY:
-            items = self._array(part, found, self._numbers[found.which])
-            return pa.ListArray.from_arrays(pa.array(ends), items, type=part.kind.arrow())
+            if len(found):
+                items = self._array(part, found, self._numbers[found.which])
+            else:
+                items = pa.array([], wanted.value_type)
+            return pa.ListArray.from_arrays(pa.array(ends), items, type=wanted)
+        if not len(found):
+            nothing = pa.array([], pa.string()), pa.array([], wanted.item_type)
+            return pa.MapArray.from_arrays(pa.array(ends), *nothing, type=wanted)
         entries = self._array(part, found, self._numbers[found.which])
         keys, items = entries.flatten()
         keys = keys.cast(pa.string())
@@ -156,7 +179,7 @@ class _Level:
         if len(kept) < len(keys):
             keys, items = keys.take(pa.array(kept)), items.take(pa.array(kept))
             np.cumsum(np.bincount(found.which[kept], minlength=self._count), out=ends[1:])
-        return pa.MapArray.from_arrays(pa.array(ends), keys, items, type=part.kind.arrow())
+        return pa.MapArray.from_arrays(pa.array(ends), keys, items, type=wanted)
 
     def _messages(self, part: Part, found: Found, there: Flags) -> pa.Array:
         """One message in each row, merged from all that are there."""
@@ -209,9 +232,12 @@ class _Level:
     def _json(self, part: Part, found: Found, numbers: Positions, owners: Positions | None, count: int) -> pa.Array:
         rows = np.arange(count) if owners is None else owners
         pieces = slices(self._reading.data, found.at, found.value.astype(np.int64))
-        column, bad = as_json(part.inner.descriptor, pieces, rows, count)
-        for row, reason in bad.items():
-            self._reading.bad.setdefault(int(numbers[row]), f"{within(self._path, part.name)}: {reason}")
+        column, wrong, unfit = as_json(part.inner.descriptor, pieces, rows, count)
+        path = within(self._path, part.name)
+        for row in wrong:
+            self._reading.blame(numbers[row : row + 1], f"{path}: not a {part.inner.name}")
+        for row, reason in unfit.items():
+            self._reading.refuse(numbers[row : row + 1], f"{path}: {reason}")
         return column
 
     def _moments(self, values: pa.StructArray, numbers: Positions, path: str) -> pa.Array:
@@ -219,7 +245,7 @@ class _Level:
         nanos = values.field("nanos").to_numpy().astype(np.int64)
         bad = (seconds < _EARLIEST) | (seconds > _LATEST) | (nanos < 0) | (nanos >= 1_000_000_000)
         if bad.any():
-            self._reading.blame(numbers[bad], f"{path}: not a Timestamp between the years 1 and 9999")
+            self._reading.refuse(numbers[bad], f"{path}: not a Timestamp between the years 1 and 9999")
             seconds = np.where(bad, 0, seconds)
         return pa.array(seconds * 1_000_000 + nanos // 1000, pa.timestamp("us", "UTC"))
 

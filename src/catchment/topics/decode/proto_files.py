@@ -1,7 +1,7 @@
 """The messages that a descriptor set, or a registry, describes.
 
 A set comes from `protoc --include_imports --descriptor_set_out`. What Google's own files describe (Timestamp, Struct
-and the like) need not be in it.
+and the like) need not be in it, nor the two that registries have of their own.
 """
 
 from __future__ import annotations
@@ -14,20 +14,26 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from catchment.errors import ExportStopped
+from catchment.errors import UsageError
+from catchment.topics.decode.proto_source import file_of
 
 _SHOWN = 20  # names in an error
 _OWN = "google/protobuf/"
+_REGISTRY = {  # of the first, messages on the wire need nothing: it is about options
+    "confluent/meta.proto": 'syntax = "proto3"; package confluent;',
+    "confluent/type/decimal.proto": 'syntax = "proto3"; package confluent.type;'
+    " message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }",
+}
 _ANEW = "make it anew with protoc --include_imports --descriptor_set_out"
 
 
 class Messages:
     """The messages of some files that belong together. `source` is where they come from, for people."""
 
-    def __init__(self, files: Iterable[FileDescriptorProto], source: str, hint: str = _ANEW) -> None:
-        """ExportStopped, with this hint, if the files do not make sense together."""
+    def __init__(self, files: Iterable[FileDescriptorProto], source: str) -> None:
+        """UsageError if the files do not make sense together."""
         self.pool = DescriptorPool()
-        self._source, self._hint = source, hint
+        self._source = source
         self._files = {one.name: one for one in files}
         self._added: set[str] = set()
         for name in self._files:
@@ -35,13 +41,13 @@ class Messages:
 
     @classmethod
     def of_set(cls, content: bytes, source: str) -> Messages:
-        """Those of a descriptor set. ExportStopped if it is none."""
+        """Those of a descriptor set. UsageError if it is none."""
         try:
             files = FileDescriptorSet.FromString(content).file
         except DecodeError:
-            raise ExportStopped(f"{source} is not a descriptor set", hint=_ANEW) from None
+            raise UsageError(f"{source} is not a descriptor set", hint=_ANEW) from None
         if not files:
-            raise ExportStopped(f"{source} is a descriptor set without a file", hint=_ANEW)
+            raise UsageError(f"{source} is a descriptor set without a file", hint=_ANEW)
         return cls(files, source)
 
     def names(self) -> list[str]:
@@ -49,14 +55,14 @@ class Messages:
         return sorted(name for file in self._files.values() for name in _names(file))
 
     def find(self, name: str) -> Descriptor:
-        """ExportStopped if there is none of this name: it names those that there are."""
+        """UsageError if there is none of this name: it names those that there are."""
         try:
             return self.pool.FindMessageTypeByName(name)
         except KeyError:
             pass
         there = self.names()
         more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
-        raise ExportStopped(
+        raise UsageError(
             f"there is no message {name} in {self._source}",
             hint=f"write one of those that are there: {', '.join(there[:_SHOWN])}{more}",
         )
@@ -78,15 +84,13 @@ class Messages:
         file = self._files.get(name) or _own(name)
         if file is None or name in within:
             why = "is imported, and not there" if file is None else "imports itself"
-            raise ExportStopped(f"{self._source}: {name} {why}", hint=self._hint)
+            raise UsageError(f"{self._source}: {name} {why}", hint=_ANEW)
         for needed in file.dependency:
             self._add(needed, (*within, name))
         try:
             self.pool.AddSerializedFile(file.SerializeToString())
         except TypeError as error:
-            raise ExportStopped(
-                f"{self._source}: {name} cannot be understood ({str(error)[:300]})", hint=self._hint
-            ) from None
+            raise UsageError(f"{self._source}: {name} cannot be understood ({str(error)[:300]})", hint=_ANEW) from None
         self._added.add(name)
 
 
@@ -100,7 +104,9 @@ def _names(file: FileDescriptorProto) -> Iterator[str]:
 
 
 def _own(name: str) -> FileDescriptorProto | None:
-    """One of Google's own files, as the library has it."""
+    """One of Google's own files, as the library has it, or of the registry's."""
+    if name in _REGISTRY:
+        return file_of(_REGISTRY[name], name)
     module = name.removeprefix(_OWN).removesuffix(".proto")
     if not name.startswith(_OWN) or not module.isidentifier():
         return None

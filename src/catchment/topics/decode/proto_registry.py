@@ -4,31 +4,30 @@ Behind the registry's own frame (a byte 0, the number of a schema) stands which 
 many numbers follow, and each number, as zigzag varints. The first counts the messages of the file, the next those
 within that message, and so on. A single byte 0 is short for the first message of the file.
 
-The registry is asked for files in their serialized form, so .proto text is never read here.
+The registry is asked for files in their serialized form. Some give the .proto text all the same; then that is read.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 
 import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
-from catchment.errors import ExportStopped
+from catchment.errors import UsageError
 from catchment.topics.decode.arrays import whole
 from catchment.topics.decode.proto_choice import Sorted
 from catchment.topics.decode.proto_files import Messages
 from catchment.topics.decode.proto_scan import MAX_DEPTH
 from catchment.topics.decode.proto_shape import Shape, shape_of
+from catchment.topics.decode.proto_source import NotProto, file_of
 from catchment.topics.decode.registry import Registered, Registry, Unframed, UnknownSchema, unframed
 from catchment.topics.decode.wire import Flags, Positions, varints, zigzag
 
 _KIND = "PROTOBUF"
 _NOWHERE = np.iinfo(np.int64).max  # in place of a number below 0: no message has it either
-_HINT = "make a descriptor set with protoc --include_imports, and name it in descriptor in place of registry"
 _CUT = "not framed: ends within the number of the message"
 _DEEP = f"not framed: a message more than {MAX_DEPTH} levels deep"
 
@@ -39,7 +38,7 @@ class Framed:
     def __init__(self, registry: Registry, only: str | None = None) -> None:
         self._registry, self._only = registry, only
         self._files: dict[int, Messages] = {}
-        self._shapes: dict[tuple[int, ...], Shape] = {}  # by number and path
+        self._shapes: dict[tuple[int, ...], Shape | str] = {}  # by number and path; or why there is none
 
     def sort(self, records: pa.Table) -> Sorted:
         """Those of a shape together. May raise ExportStopped or RegistryError."""
@@ -58,11 +57,18 @@ class Framed:
         return Sorted(frames.data, starts, frames.ends, groups, dead)
 
     def _shape(self, number: int, path: tuple[int, ...]) -> Shape:
-        if (number, *path) not in self._shapes:
-            self._shapes[number, *path] = self._found(number, path)
-        return self._shapes[number, *path]
+        at = (number, *path)
+        if at not in self._shapes:
+            try:
+                self._shapes[at] = self._usable(number, path)
+            except UsageError as error:  # nobody wrote it in the configuration: it came with a message
+                self._shapes[at] = f"schema {number} cannot be used: {error.message}"
+        found = self._shapes[at]
+        if isinstance(found, str):
+            raise _Other(found)
+        return found
 
-    def _found(self, number: int, path: tuple[int, ...]) -> Shape:
+    def _usable(self, number: int, path: tuple[int, ...]) -> Shape:
         if number not in self._files:
             self._files[number] = self._asked(number)
         message = self._files[number].numbered(_name(number), path)
@@ -75,8 +81,7 @@ class Framed:
     def _asked(self, number: int) -> Messages:
         files: dict[str, FileDescriptorProto] = {}
         self._gather(_name(number), self._registry.schema(number, serialized=True), files)
-        source = f"schema {number} of the registry {self._registry.shown}"
-        return Messages(files.values(), source, _HINT)
+        return Messages(files.values(), "its files")
 
     def _gather(self, name: str, schema: Registered, files: dict[str, FileDescriptorProto]) -> None:
         """The file of a schema and all that it imports, each under the name by which it is imported."""
@@ -84,8 +89,7 @@ class Framed:
             return
         if schema.kind != _KIND:
             raise _Other(f"schema {schema.number} is {schema.kind}, and not {_KIND}")
-        files[name] = _file(schema, self._registry.shown)
-        files[name].name = name
+        files[name] = _file(schema, name)
         for reference in schema.references:
             self._gather(reference.name, self._registry.referenced(reference, serialized=True), files)
 
@@ -98,15 +102,18 @@ def _name(number: int) -> str:
     return f"schema-{number}.proto"
 
 
-def _file(schema: Registered, registry: str) -> FileDescriptorProto:
+def _file(schema: Registered, name: str) -> FileDescriptorProto:
+    """In the form that was asked for, or as text, which is what some registries give all the same."""
     try:
-        return FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
-    except (binascii.Error, ValueError, DecodeError):
-        raise ExportStopped(
-            f"the schema registry {registry} gave schema {schema.number} as text,"
-            " though it was asked for its serialized form (format=serialized)",
-            hint=_HINT,
-        ) from None
+        file = FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
+        file.name = name
+        return file
+    except (ValueError, DecodeError):
+        pass
+    try:
+        return file_of(schema.text, name)
+    except NotProto as error:
+        raise _Other(f"schema {schema.number} cannot be used: it is not the text of a .proto file ({error})") from None
 
 
 def _paths(frames: Unframed, dead: dict[int, str]) -> tuple[Positions, Positions]:

@@ -264,9 +264,9 @@ def _value(view: memoryview, wire: int, at: int, end: int) -> tuple[int, int, in
     return at, int.from_bytes(view[at:after], "little"), after
 
 
-def _tag(view: memoryview, at: int, end: int) -> tuple[int, int]:
+def _tag(view: memoryview, at: int, end: int, least: int = 8) -> tuple[int, int]:
     tag, after = _varint(view, at, end)
-    if after - at > _SHORT or not 8 <= tag < 1 << 32 or tag & 7 > FIXED4:
+    if after - at > _SHORT or not least <= tag < 1 << 32 or tag & 7 > FIXED4:
         raise _Bad(BAD_TAG)
     return tag, after
 
@@ -292,7 +292,7 @@ def _group_end(view: memoryview, at: int, end: int, number: int, depth: int) -> 
         if at >= end:
             raise _Bad(OPEN_GROUP)
         close = at
-        tag, at = _tag(view, at, end)
+        tag, at = _tag(view, at, end, least=0)  # protobuf takes any field number in a group that nobody reads
         if tag & 7 == GROUP:
             numbers.append(tag >> 3)
         elif tag & 7 == GROUP_END:

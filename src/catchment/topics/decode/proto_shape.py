@@ -28,7 +28,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from catchment.errors import ExportStopped
+from catchment.errors import UsageError
 from catchment.topics.decode.schema import (
     ARRAY,
     BIGINT,
@@ -126,12 +126,12 @@ class Shape:
 
 
 def shape_of(message: Descriptor) -> Shape:
-    """ExportStopped if there cannot be columns of it."""
+    """UsageError if there cannot be columns of it."""
     folded: dict[str, str] = {}
     for field in message.fields:
         other = folded.setdefault(field.name.lower(), field.name)
         if other != field.name:
-            raise ExportStopped(
+            raise UsageError(
                 f"{message.full_name}: {field.name} and {other} differ in case alone, so they cannot both be columns",
                 hint="rename one of them in a copy of the .proto file: on the wire there are only numbers",
             )
@@ -152,7 +152,7 @@ class _Shapes:
     def _part(self, field: FieldDescriptor, around: tuple[str, ...]) -> Part:
         self._left -= 1
         if self._left < 0:
-            raise ExportStopped(
+            raise UsageError(
                 f"{self._outermost} has more than {MAX_FIELDS} fields, those of messages within it included",
                 hint="leave out what is not needed in a copy of the .proto file, and name that in descriptor",
             )

@@ -20,12 +20,13 @@ _OPAQUE = "google.protobuf.Any"
 
 def as_json(
     descriptor: Descriptor, pieces: pa.BinaryArray, rows: Positions, count: int
-) -> tuple[pa.Array, dict[int, str]]:
-    """The texts of `count` messages, each merged from its pieces, and why rows are bad. rows: ascending, one per piece.
+) -> tuple[pa.Array, list[int], dict[int, str]]:
+    """The texts of `count` messages, each merged from its pieces; which are no messages; and why others have no text.
 
-    Fields have the names of the .proto file, and those of an object are sorted.
+    rows: of each piece, ascending. Fields have the names of the .proto file, and those of an object are sorted.
     """
-    bad: dict[int, str] = {}
+    wrong: list[int] = []
+    unfit: dict[int, str] = {}
     found = ["{}"] * count
     kind = GetMessageClass(descriptor)
     begins = np.searchsorted(rows, np.arange(count + 1)).tolist()
@@ -35,15 +36,17 @@ def as_json(
         try:
             for piece in values[begins[row] : begins[row + 1]]:
                 message.MergeFromString(piece)
-            if not message.IsInitialized():
-                bad[row] = "without a field that is required"
-            else:
-                found[row] = _text(message)
-        except (DecodeError, TypeError):
-            bad[row] = f"not a {descriptor.full_name}"
-        except (json_format.Error, ValueError) as error:
-            bad[row] = f"has no JSON text ({str(error)[:100]})"
-    return pa.array(found, pa.string()), bad
+        except DecodeError:
+            wrong.append(row)
+            continue
+        if not message.IsInitialized():
+            unfit[row] = "without a field that is required"
+            continue
+        try:
+            found[row] = _text(message)
+        except (json_format.Error, DecodeError, TypeError, ValueError) as error:
+            unfit[row] = f"has no JSON text ({str(error)[:100]})"
+    return pa.array(found, pa.string()), wrong, unfit
 
 
 def _text(message: Message) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.config.decode import Decode
+from catchment.errors import UsageError
 from catchment.topics.decode.columns import ColumnDecoder, Parsed
 from catchment.topics.decode.decoder import Decoder
 from catchment.topics.decode.proto_choice import Always, ByField, ByHeader, Chooser
@@ -29,7 +30,7 @@ from catchment.topics.decode.schemas import Schemas
 
 
 def protobuf_decoder(decode: Decode, schemas: Schemas) -> Decoder:
-    """ExportStopped if there is no such message, or the field that is to name the type cannot."""
+    """UsageError if there is no such message, or the field that is to name the type cannot."""
     return ColumnDecoder(ProtobufParser(chooser_of(decode)), schemas)
 
 
@@ -73,6 +74,11 @@ def _together(alike: list[Parsed]) -> Parsed:
 def chooser_of(decode: Decode) -> Chooser:
     """As the configuration says."""
     if decode.registry is not None:
+        if decode.messages:
+            raise UsageError(
+                "decode: messages and type_from do not go with registry, where each message says what it is",
+                hint="remove both; or name a descriptor in place of registry, if messages have no frame",
+            )
         return Framed(shared(decode.registry), decode.message)
     messages = messages_of(decode)
     if decode.type_from is None:

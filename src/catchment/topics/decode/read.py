@@ -41,6 +41,7 @@ _CARRIED = {  # what is not read as what it becomes
     "FLOAT": pa.float64(),
     "DATE": pa.string(),
     "TIMESTAMP": pa.string(),
+    "TIMESTAMP_NTZ": pa.string(),
     "BINARY": pa.string(),
 }
 _NULL = pa.scalar(None, pa.string())
@@ -198,6 +199,7 @@ class Reader:
 PARSED = {
     "DATE": (value.DATE, "TRY_CAST(text AS DATE)"),
     "TIMESTAMP": (value.TIMESTAMP, "TRY_CAST(text AS TIMESTAMPTZ)"),
+    "TIMESTAMP_NTZ": (value.WALL, "TRY_CAST(text AS TIMESTAMP)"),
     "BINARY": (value.BASE64, "from_base64(text)"),
 }
 

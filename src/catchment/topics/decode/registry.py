@@ -78,6 +78,7 @@ class Registry:
             transport=transport,
             auth=auth,
             timeout=TIMEOUT,
+            limits=httpx.Limits(max_keepalive_connections=0),  # we come back rarely
             headers={"accept": "application/vnd.schemaregistry.v1+json, application/json"},
         )
         self._clock = clock

@@ -36,9 +36,12 @@ ADVICE = "declare another type for it (decode.schemas) in a new generation"
 DATE = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?"
 TIMESTAMP = rf"{DATE}(?:[T ]{CLOCK}(?:Z|[+-](?:0\d|1[0-4])(?::?[0-5]\d)?)?)?"
+WALL = rf"{DATE}(?:[T ]{CLOCK})?"  # a time without a zone
 BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 DECIMAL = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?"
-_DATE, _TIMESTAMP, _BASE64, _DECIMAL = (re.compile(one, re.ASCII) for one in (DATE, TIMESTAMP, BASE64, DECIMAL))
+_DATE, _TIMESTAMP, _WALL, _BASE64, _DECIMAL = (
+    re.compile(one, re.ASCII) for one in (DATE, TIMESTAMP, WALL, BASE64, DECIMAL)
+)
 _INTEGERS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, BIGINT: 63}
 _GREATEST_FLOAT = 3.4028234663852886e38
 
@@ -249,6 +252,10 @@ def _timestamp(kind: Kind, value: object) -> bool:
     return _calendar(value, _TIMESTAMP)
 
 
+def _wall(kind: Kind, value: object) -> bool:
+    return _calendar(value, _WALL)
+
+
 def _calendar(value: object, form: re.Pattern[str]) -> bool:
     if isinstance(value, Number) or not isinstance(value, str) or not form.fullmatch(value):
         return False
@@ -275,5 +282,6 @@ _FITS = {
     "DECIMAL": fits_decimal,
     "DATE": _date,
     "TIMESTAMP": _timestamp,
+    "TIMESTAMP_NTZ": _wall,
     "BINARY": _binary,
 }

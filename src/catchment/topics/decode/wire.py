@@ -60,20 +60,17 @@ def varints(data: Bytes, at: Positions, end: Positions) -> tuple[Words, Position
     if not (first & 0x80).any():
         values, after = first.astype(np.uint64), at + 1
     else:
-        values, after = _eight(data, at)
-        more = np.flatnonzero(after == at)
-        if len(more):
-            values[more], after[more] = _slowly(data, at[more], end[more])
+        values, after = _quickly(data, at) if len(data) >= _WORD else (np.zeros(len(at), np.uint64), at.copy())
+        near = np.flatnonzero(at > len(data) - _WORD)
+        values[near], after[near] = _slowly(data, at[near], end[near])
         bad |= after > end
     if bad.any():
         values, after = np.where(bad, np.uint64(0), values), np.where(bad, end, after)
     return values, after, bad
 
 
-def _eight(data: Bytes, at: Positions) -> tuple[Words, Positions]:
-    """Those of up to eight bytes. The position after the others, and after those at the very end of data, is `at`."""
-    if len(data) < _WORD:
-        return np.zeros(len(at), np.uint64), at.copy()
+def _quickly(data: Bytes, at: Positions) -> tuple[Words, Positions]:
+    """Eight bytes at once, and two more where these do not end it. Anything for those too near to the end of data."""
     words: Words = _loaded(data, at, "<u8")
     last = ~words & _ENDS
     last &= -last  # the lowest bit alone
@@ -81,9 +78,16 @@ def _eight(data: Bytes, at: Positions) -> tuple[Words, Positions]:
     values = words & kept
     for low, high, shift in _SQUEEZE:
         values = (values & low) | ((values & high) >> shift)
-    sizes = ((kept & _LOWEST) * _LOWEST) >> np.uint64(56)
-    unread = (last == 0) | (at > len(data) - _WORD)
-    return values, at + np.where(unread, np.uint64(0), sizes).astype(np.int64)
+    after = at + (((kept & _LOWEST) * _LOWEST) >> np.uint64(56)).astype(np.int64)
+    long = np.flatnonzero(last == 0)
+    if len(long):
+        # What is read beyond the end of data counts for nothing: the position after it is beyond any end.
+        ninth, tenth = data.take(at[long] + 8, mode="clip"), data.take(at[long] + 9, mode="clip")
+        more = ninth >= 0x80
+        values[long] |= (ninth & 0x7F).astype(np.uint64) << np.uint64(56)
+        values[long] |= np.where(more, tenth, 0).astype(np.uint64) << np.uint64(63)
+        after[long] = np.where(more & (tenth >= 0x80), np.iinfo(np.int64).max, at[long] + 9 + more)
+    return values, after
 
 
 def _slowly(data: Bytes, at: Positions, end: Positions) -> tuple[Words, Positions]:
@@ -93,7 +97,7 @@ def _slowly(data: Bytes, at: Positions, end: Positions) -> tuple[Words, Position
     for number in range(MOST):
         where = at[left] + number
         byte = data[where]
-        values[left] |= (byte & np.uint64(0x7F)).astype(np.uint64) << np.uint64(7 * number)
+        values[left] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * number)
         done = byte < 0x80
         after[left[done]] = where[done] + 1
         left = left[~done & (where + 1 < end[left])]

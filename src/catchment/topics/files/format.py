@@ -16,6 +16,7 @@ import pyarrow as pa
 from catchment.config.decode import Format
 from catchment.errors import CatchmentError, UsageError
 from catchment.topics.identity import Identity
+from catchment.topics.records import BACKED
 from catchment.topics.work import Work
 
 
@@ -44,6 +45,12 @@ class About:
             "generation": work.generation,
         }
         return {"catchment": json.dumps(about, sort_keys=True)}
+
+
+def backed(rows: pa.Table) -> pa.Table:
+    """Rows as `records.BACKED` has them; a column that they do not have is null."""
+    columns = [rows[one.name] if one.name in rows.column_names else pa.nulls(rows.num_rows, one.type) for one in BACKED]
+    return pa.table([column.cast(one.type) for column, one in zip(columns, BACKED, strict=True)], schema=BACKED)
 
 
 class FileFormat(Protocol):

@@ -17,8 +17,8 @@ import zstandard
 from catchment.topics.files.format import Damaged
 
 PIECE = 1 << 20  # bytes
-GZIP_LEVEL = 6
-ZSTD_LEVEL = 3
+GZIP_LEVEL = 4  # twice as fast as the usual 6, and a tenth larger
+ZSTD_LEVEL = 1  # as in our Parquet files
 _GZIP = 31  # zlib's word for a gzip header around the largest window
 
 

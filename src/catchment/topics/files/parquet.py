@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from catchment.topics.files.format import About, Damaged
+from catchment.topics.files.format import About, Damaged, backed
 from catchment.topics.records import BACKED, HEADERS, OFFSET
 
 READ_ROWS = 1 << 16  # rows that are read at a time
@@ -81,16 +81,11 @@ class Parquet:
 
     def kept(self, rows: pa.Table) -> pa.Table:
         """Of a backup's file, or of one of dead letters, whose columns are those of records."""
-        columns = []
-        for field in BACKED:
-            if field.name not in rows.column_names:
-                columns.append(pa.nulls(rows.num_rows, field.type))
-                continue
-            column = rows[field.name]
-            if field.name == "timestamp_type" and pa.types.is_string(column.type):
-                column = _NUMBERS.take(pc.index_in(column, _TYPES))
-            columns.append(column.cast(field.type))
-        return pa.table(columns, schema=BACKED)
+        at = rows.schema.get_field_index("timestamp_type")
+        if at >= 0 and pa.types.is_string(rows.schema.field(at).type):
+            numbers = _NUMBERS.take(pc.index_in(rows["timestamp_type"], _TYPES))
+            rows = rows.set_column(at, BACKED.field("timestamp_type"), numbers)
+        return backed(rows)
 
     def write(self, sink: pa.NativeFile, tables: Iterable[pa.Table], about: About) -> None:
         write(sink, tables, group=group_rows(about.rows, about.size), codec=self.codec, about=about.metadata)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from catchment.topics.files.format import Damaged
 from catchment.topics.files.packed import unpacker
-from catchment.topics.files.writable import Numbers
+from catchment.topics.files.pieces import Flags, Numbers, cuts
 
 PIECE = 8 << 20  # bytes that are read at a time
 _LONG = "org.apache.hadoop.io.LongWritable"
@@ -26,7 +26,6 @@ _MARKER = 16
 _CUT = "is cut off"
 
 Data = np.ndarray[Any, np.dtype[np.uint8]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -214,22 +213,12 @@ def _numbers(marks: Data, at: Numbers, width: int) -> Numbers:
     return found
 
 
-def _cuts(data: bytes, starts: Numbers, ends: Numbers, null: Flags | None = None) -> pa.Array:
-    """What lies between these positions, none of which is before the one before it."""
-    if not len(starts):
-        return pa.array([], pa.binary())
-    edges = np.empty(2 * len(starts), np.int32)  # what is wanted, what is not, what is wanted, …
-    edges[0::2], edges[1::2] = starts, ends
-    every = pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return every.take(pa.array(np.arange(0, len(edges), 2), mask=null))
-
-
 def _sized(data: bytes, starts: Numbers, ends: Numbers) -> pa.Array:
     """BytesWritables between these positions."""
     lengths = _numbers(np.frombuffer(data, np.uint8), starts, 4)
     if (starts + 4 + lengths != ends).any():
         raise Damaged("has a value that is not as long as it says")
-    return _cuts(data, starts + 4, ends)
+    return cuts(data, starts + 4, ends)
 
 
 def _unpacked(data: bytes, starts: Numbers, ends: Numbers, codec: str) -> pa.Array:
@@ -250,7 +239,7 @@ def _keys(data: bytes, starts: Numbers, ends: Numbers, kind: str) -> dict[str, A
     if (_numbers(marks, starts, 4) != ends - starts - 4).any():
         raise Damaged("has a key that is not as long as it says")
     offsets, key_starts, null = _msgpack(marks, starts + 4, ends)
-    return {"offset": pa.array(offsets), "key": _cuts(data, key_starts, ends, null)}
+    return {"offset": pa.array(offsets), "key": cuts(data, key_starts, ends, null)}
 
 
 def _msgpack(marks: Data, at: Numbers, ends: Numbers) -> tuple[Numbers, Numbers, Flags]:

@@ -1,4 +1,4 @@
-"""Hadoop SequenceFiles, version 6: byte for byte what Hadoop's own writer makes, but for the sync marker.
+"""Hadoop SequenceFiles, version 6: laid out byte for byte as Hadoop's own writer does, but for the sync marker.
 
     header   SEQ 6, class of keys, class of values, compressed?, in blocks?, codec if compressed, metadata, marker
     record   its length, its key's length (4 bytes each), key, value        compression none, record: the value alone
@@ -25,12 +25,11 @@ import pyarrow.compute as pc
 
 from catchment.config.decode import Format
 from catchment.topics.files import scan
-from catchment.topics.files.format import About
+from catchment.topics.files.format import About, backed
 from catchment.topics.files.packed import Sink, packer
-from catchment.topics.files.text import content
+from catchment.topics.files.pieces import Numbers, content, lengths, pieces, starts
 from catchment.topics.files.writable import (
     Matrix,
-    Numbers,
     beside,
     big_endian,
     fixed,
@@ -51,7 +50,6 @@ CODECS = {
 ESCAPE = b"\xff\xff\xff\xff"  # where a record's length is expected: a marker follows
 INTERVAL = 5 * 1024 * 20  # bytes between markers in files without blocks
 BLOCK = 1_000_000  # bytes of keys and values after which a block ends
-PIECE = 16 << 20  # bytes of messages that are laid out at a time
 _NO_VALUE = "the message has no value, and a BytesWritable cannot say so; format parquet keeps it"
 
 
@@ -86,23 +84,19 @@ class Sequence:
         return pc.if_else(pc.is_null(values), pa.scalar(_NO_VALUE), pa.scalar(None, pa.string()))
 
     def keep(self, records: pa.Table) -> pa.Table:
-        return records.select([name for name in BACKED.names if name in self.keeps])
+        rows = pa.schema([one for one in BACKED if one.name in self.keeps])
+        return records.select(rows.names).cast(rows)
 
     def kept(self, rows: pa.Table) -> pa.Table:
-        return pa.table(
-            [rows[one.name] if one.name in rows.column_names else pa.nulls(rows.num_rows, one.type) for one in BACKED],
-            schema=BACKED,
-        )
+        return backed(rows)
 
     def write(self, sink: pa.NativeFile, tables: Iterable[pa.Table], about: About) -> None:
         marker = hashlib.md5(about.key.encode(), usedforsecurity=False).digest()
         header = self.header(about.metadata, marker)
         sink.write(header)
         into = _Blocks(sink, self, marker) if self.compression == "block" else _Records(sink, self, marker, len(header))
-        for table in tables:
-            for batch in table.to_batches():
-                for piece in pieces(batch):
-                    into.add(piece)
+        for piece in pieces(tables):
+            into.add(piece)
         into.end()
 
     def header(self, metadata: dict[str, str], marker: bytes) -> bytes:
@@ -119,22 +113,6 @@ class Sequence:
 
     def count(self, source: IO[bytes]) -> int:
         return sum(table.num_rows for table in self.read(source))
-
-
-def pieces(batch: pa.RecordBatch, size: int = PIECE) -> Iterator[pa.RecordBatch]:
-    """The same rows, so many bytes of values and keys at a time, or one row."""
-    ends = np.cumsum(_lengths(batch["value"]) + (_lengths(batch["key"]) if "key" in batch.schema.names else 0))
-    start = 0
-    while start < batch.num_rows:
-        before = int(ends[start - 1]) if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, before + size, side="right")))
-        yield batch.slice(start, end - start)
-        start = end
-
-
-def _lengths(values: pa.Array) -> Numbers:
-    found: Numbers = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
-    return found
 
 
 def _joined(*parts: pa.Array) -> pa.Array:
@@ -156,10 +134,10 @@ class _Keys:
             head = fixed(big_endian(offsets, 8))
             return cls(head, None, head[1])
         keys = batch["key"]
-        sizes = _lengths(keys)
-        matrix, lengths = msgpack_keys(offsets, sizes, pc.is_null(keys).to_numpy(zero_copy_only=False))
-        inside = lengths + sizes
-        return cls(beside(fixed(big_endian(inside, 4)), (matrix, lengths)), keys, 4 + inside)
+        sizes = lengths(keys)
+        head = msgpack_keys(offsets, sizes, pc.is_null(keys).to_numpy(zero_copy_only=False))
+        inside = head[1] + sizes
+        return cls(beside(fixed(big_endian(inside, 4)), head), keys, 4 + inside)
 
     def parts(self, before: Matrix) -> list[pa.Array]:
         """With some bytes before each."""
@@ -176,26 +154,23 @@ class _Records:
 
     def add(self, batch: pa.RecordBatch) -> None:
         keys, values = _Keys.of(batch, self._how.key), batch["value"]
-        sizes = 4 + _lengths(values)
+        sizes = 4 + lengths(values)
         if self._how.compression == "record":
             values = _each_packed(values, self._how.codec)
-            sizes = _lengths(values)
-        lengths = np.hstack([big_endian(keys.lengths + sizes, 4), big_endian(keys.lengths, 4)])
-        parts = keys.parts(lengths)
+            sizes = lengths(values)
+        parts = keys.parts(np.hstack([big_endian(keys.lengths + sizes, 4), big_endian(keys.lengths, 4)]))
         if self._how.compression == "none":
             parts.append(ragged(*fixed(big_endian(sizes - 4, 4))))
         self._write(_joined(*parts, values))
 
     def _write(self, records: pa.Array) -> None:
-        data = content(records)
-        starts = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1, records.offset * 4)[:-1]
-        starts = starts.astype(np.int64) - starts[0]
+        data, begins = content(records), starts(records)
         done = 0  # of the data
         while True:
-            due = int(np.searchsorted(starts, self._marked + INTERVAL - self._at + done, side="left"))
-            if due == len(starts) or starts[due] < done:
+            due = int(np.searchsorted(begins, self._marked + INTERVAL - self._at + done, side="left"))
+            if due == len(begins):
                 break
-            at = int(starts[due])
+            at = int(begins[due])
             self._sink.write(data[done:at])
             self._sink.write(self._mark)
             self._at += at - done + len(self._mark)
@@ -224,7 +199,7 @@ class _Blocks:
         self._size = 0  # bytes of keys and values that are held
 
     def add(self, batch: pa.RecordBatch) -> None:
-        ends = np.cumsum(_Keys.of(batch, self._how.key).lengths + 4 + _lengths(batch["value"]))
+        ends = np.cumsum(_Keys.of(batch, self._how.key).lengths + 4 + lengths(batch["value"]))
         start, before = 0, 0
         while start < batch.num_rows:
             end = int(np.searchsorted(ends, before + BLOCK - self._size, side="left")) + 1
@@ -244,7 +219,7 @@ class _Blocks:
         table = pa.Table.from_batches(batches).combine_chunks()
         batch = table.to_batches()[0]
         keys, values = _Keys.of(batch, self._how.key), batch["value"]
-        sizes = _lengths(values)
+        sizes = lengths(values)
         nothing = np.empty((len(values), 0), np.uint8)
         self._sink.write(self._mark + vint(len(values)))
         for part in (

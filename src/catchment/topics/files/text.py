@@ -9,24 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.config.decode import Format
-from catchment.topics.files.format import About, Damaged
+from catchment.topics.files.format import About, Damaged, backed
 from catchment.topics.files.packed import packing, unpacking
-from catchment.topics.records import BACKED
+from catchment.topics.files.pieces import Numbers, content, cuts, pieces
 
 ROWS = pa.schema([("value", pa.binary())])
 PIECE = 8 << 20  # bytes that are read at a time
 _EXT = {"none": "txt", "gzip": "txt.gz", "zstd": "txt.zst"}
 _ADVICE = "set another delimiter, or format parquet or sequence, in a new generation"
 _NO_VALUE = "the message has no value, and a text file could not tell it from an empty one; format parquet keeps it"
-
-Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -70,17 +68,15 @@ class Text:
         return pc.fill_null(pc.not_equal(pc.find_substring(ended, delimiter), pc.binary_length(values)), False)
 
     def keep(self, records: pa.Table) -> pa.Table:
-        return records.select(ROWS.names)
+        return records.select(ROWS.names).cast(ROWS)
 
     def kept(self, rows: pa.Table) -> pa.Table:
-        columns = {"value": rows["value"]}
-        return pa.table([columns.get(one.name, pa.nulls(rows.num_rows, one.type)) for one in BACKED], schema=BACKED)
+        return backed(rows)
 
     def write(self, sink: pa.NativeFile, tables: Iterable[pa.Table], about: About) -> None:
         with packing(sink, self.compression) as out:
-            for table in tables:
-                for values in table["value"].chunks:
-                    out.write(content(pc.binary_join_element_wise(values, self.delimiter, b"")))
+            for piece in pieces(tables):
+                out.write(content(pc.binary_join_element_wise(piece["value"], self.delimiter, b"")))
 
     def read(self, source: IO[bytes], *, first: int | None = None, last: int | None = None) -> Iterator[pa.Table]:
         rest = b""
@@ -88,7 +84,8 @@ class Text:
             data = rest + bytes(piece)
             ends = delimiters(data, self.delimiter)
             if len(ends):
-                yield pa.table([between(data, ends, len(self.delimiter))], schema=ROWS)
+                begins = np.concatenate([[0], ends[:-1] + len(self.delimiter)])
+                yield pa.table([cuts(data, begins, ends)], schema=ROWS)
                 data = data[int(ends[-1]) + len(self.delimiter) :]
             rest = data
         if rest:
@@ -98,19 +95,12 @@ class Text:
         return sum(table.num_rows for table in self.read(source))
 
 
-def content(values: pa.Array) -> memoryview:
-    """The bytes of all values, one after the other, not copied. There are no nulls."""
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    data = values.buffers()[2]
-    return memoryview(data)[offsets[0] : offsets[-1]] if len(values) and data else memoryview(b"")
-
-
 def overlaps(delimiter: bytes) -> bool:
     """Whether two of them can share bytes: one's end is the other's beginning."""
     return any(delimiter.startswith(delimiter[at:]) for at in range(1, len(delimiter)))
 
 
-def delimiters(data: bytes, delimiter: bytes) -> Positions:
+def delimiters(data: bytes, delimiter: bytes) -> Numbers:
     """Where delimiters begin, looked for from the left, none within another."""
     marks = np.frombuffer(data, np.uint8)
     at = np.flatnonzero(marks[: max(0, len(marks) - len(delimiter) + 1)] == delimiter[0])
@@ -124,12 +114,3 @@ def delimiters(data: bytes, delimiter: bytes) -> Positions:
             found.append(one)
             end = one + len(delimiter)
     return np.array(found, np.int64)
-
-
-def between(data: bytes, ends: Positions, width: int) -> pa.Array:
-    """What lies before each delimiter, after the one before it."""
-    edges = np.empty(2 * len(ends), np.int32)  # value, delimiter, value, delimiter, …
-    edges[0::2] = np.concatenate([[0], ends[:-1] + width])
-    edges[1::2] = ends
-    pieces = pa.Array.from_buffers(pa.binary(), 2 * len(ends) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return pieces.take(pa.array(np.arange(0, 2 * len(ends), 2)))

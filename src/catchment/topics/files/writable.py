@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
-Matrix = np.ndarray[Any, np.dtype[np.uint8]]
+from catchment.topics.files.pieces import Flags, Numbers
 
-_UNSIGNED = np.uint64
+Matrix = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def big_endian(numbers: Numbers, width: int) -> Matrix:
@@ -71,7 +70,7 @@ def vints(numbers: Numbers) -> tuple[Matrix, Numbers]:
     return found, np.where(small, 1, 1 + needed)
 
 
-def _left_aligned(into: Matrix, numbers: Numbers, widths: Numbers, where: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+def _left_aligned(into: Matrix, numbers: Numbers, widths: Numbers, where: Flags) -> None:
     """Write each number in as many bytes as it has, from the left."""
     for width in np.unique(widths[where]):
         rows = np.flatnonzero(where & (widths == width))
@@ -103,7 +102,7 @@ def msgpack_numbers(numbers: Numbers) -> tuple[Matrix, Numbers]:
     return found, np.where(small, 1, 1 + widths)
 
 
-def msgpack_keys(offsets: Numbers, lengths: Numbers, is_null: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:
+def msgpack_keys(offsets: Numbers, lengths: Numbers, is_null: Flags) -> tuple[Matrix, Numbers]:
     """What comes before the bytes of the key in the MessagePack map {1: offset, 2: key}; all of it if there is none."""
     rows = len(offsets)
     begin = np.empty((rows, 2), np.uint8)

@@ -19,7 +19,8 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from grpc_tools import protoc
+from google.protobuf.unknown_fields import UnknownFieldSet
+from grpc_tools import protoc  # type: ignore[import-untyped]
 
 from catchment.topics.decode.proto_choice import Always
 from catchment.topics.decode.proto_files import Messages
@@ -143,6 +144,10 @@ class Dead(Exception):
     """What protobuf reads, and what can nevertheless be no row."""
 
 
+class Unsure(Exception):
+    """Protobuf does not say."""
+
+
 def expected(message: Message, around: tuple[str, ...] = ()) -> dict[str, Any]:
     """The row of a message, by its attributes alone."""
     inside = (*around, message.DESCRIPTOR.full_name)
@@ -150,17 +155,46 @@ def expected(message: Message, around: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def oracle(kind: type[Message], value: bytes) -> dict[str, Any] | None:
-    """The row of these bytes, None for a dead letter."""
+    """The row of these bytes, None for a dead letter. Unsure if protobuf hides something that we show."""
     try:
         message = kind.FromString(value)
+        if hides(message):
+            raise Unsure
         return expected(message) if message.IsInitialized() else None
-    except (DecodeError, Dead):
+    except (DecodeError, Dead, UnicodeDecodeError):
         return None
 
 
-def _expected(message: Message, field: FieldDescriptor, around: tuple[str, ...]) -> Any:
+def hides(message: Message) -> bool:
+    """Whether protobuf itself put a field that it knows among the unknown ones, with all that is in it.
+
+    It does so with numbers that an enum of proto2 has no name for, and with entries of a map that have other fields.
+    """
+    known = {field.number: field for field in message.DESCRIPTOR.fields}
+    unknown: Any = UnknownFieldSet(message)
+    aside = [known[one.field_number] for one in unknown if one.field_number in known]
+    if any(field.enum_type is not None or _is_map(field) for field in aside):
+        return True
+    field: Any
+    for field, value in message.ListFields():
+        if _is_map(field):
+            inner = list(value.values()) if field.message_type.fields_by_name["value"].message_type else []
+        elif field.message_type is not None:
+            inner = list(value) if field.is_repeated else [value]
+        else:
+            inner = []
+        if any(hides(one) for one in inner):
+            return True
+    return False
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _expected(message: Message, field: Any, around: tuple[str, ...]) -> Any:
     value = getattr(message, field.name)
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+    if _is_map(field):
         of = field.message_type.fields_by_name["value"]
         return {_key(key): _one(value[key], of, around) for key in value}
     if field.is_repeated:
@@ -191,7 +225,8 @@ def _message(value: Any, kind: Descriptor, around: tuple[str, ...]) -> Any:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
     if name.startswith("google.protobuf.") and name.endswith("Value") and name not in _JSON:
         return _one(value.value, kind.fields_by_name["value"], around)
-    if name in _JSON or name in around or not kind.fields:
+    folded = {field.name.lower() for field in kind.fields}
+    if name in _JSON or name in around or not folded or len(folded) < len(kind.fields):
         return _json(value)
     return expected(value, around)
 

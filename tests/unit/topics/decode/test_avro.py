@@ -19,7 +19,7 @@ from catchment.errors import RegistryError, UsageError
 from catchment.testing.clock import FakeClock
 from catchment.testing.registry import SchemaRegistry, framed
 from catchment.topics.decode import avro_schema
-from catchment.topics.decode.avro import MARK, FramedAvro, PlainAvro
+from catchment.topics.decode.avro import MARK, PIECE, FramedAvro, PlainAvro
 from catchment.topics.decode.columns import ColumnDecoder, Parsed
 from catchment.topics.decode.registry import Registry
 from catchment.topics.decode.schemas import Schemas
@@ -297,6 +297,31 @@ def test_claimed_counts_of_what_takes_no_bytes_cost_nothing() -> None:
         assert rows(schema, [HUGE + HUGE + b"\0" + number(7)], few) == [{"y": 7}]
 
 
+def test_many_messages_are_read_in_pieces() -> None:
+    schema = record(n="int", text="string", deep=deep_list(20))
+    size = PIECE // 500
+    messages = [number(n) + number(size) + b"x" * size + b"\0" for n in range(1400)]
+    messages[700] = messages[700][:-1]
+    found, dead = parsed(schema, messages)
+    assert [one["n"] for one in found.values.to_pylist()] == [n for n in range(1400) if n != 700]
+    assert list(dead) == [700]
+
+
+def deep_list(levels: int) -> Any:
+    return {"type": "array", "items": deep_list(levels - 1) if levels else "int"}
+
+
+def test_a_list_as_deep_as_may_be() -> None:
+    levels = 90
+    message = number(1) * (levels + 1) + number(7) + b"\0" * (levels + 1)
+    for few in (0, 32):
+        [row] = rows(record(x=deep_list(levels)), [message], few)
+        found = row["x"]
+        for _ in range(levels + 1):
+            [found] = found
+        assert found == 7
+
+
 def test_a_long_list_in_a_single_message() -> None:
     schema = record(x={"type": "array", "items": "string"}, y={"type": "array", "items": "long"})
     texts, longs = [f"text {at}" for at in range(3000)], list(range(-500, 3000))
@@ -309,8 +334,11 @@ def test_a_long_list_in_a_single_message() -> None:
         + b"\0"
     )
     short = number(1) + number(1) + b"a" + b"\0" + b"\0"
-    for few in (0, 3):
+    for few in (0, 3, 32):
         assert rows(schema, [short, message, short, short, short], few)[1] == {"x": texts, "y": longs}
+        assert parsed(schema, [message[:-9], short], few)[1] == {
+            0: "y[]: the message ends within it; was it written with another schema?"
+        }
 
 
 def test_decimals_with_more_bytes_than_they_need() -> None:
@@ -339,6 +367,8 @@ def test_single_object_encoding_is_told_by_its_mark() -> None:
         (record(x={"type": "array", "items": "R"}), "the record R contains itself"),
         (record(a="int", A="int"), "a: another field differs from it only in case"),
         (record(x={"type": "fixed", "name": "F", "size": 0}), "x: a fixed of 0 bytes"),
+        (record(x={"type": "enum", "name": "E", "symbols": []}), "x: an enum without symbols"),
+        ('{"type": "array", "items": ' * 120 + '"int"' + "}" * 120, "it is nested too deeply"),
     ],
 )
 def test_a_schema_that_cannot_be_used(schema: Any, why: str) -> None:

@@ -19,9 +19,11 @@ from catchment.bucket.memory import MemoryBucket
 from catchment.topics.decode import ddl
 from catchment.topics.decode.columns import ColumnDecoder, Parsed
 from catchment.topics.decode.decoder import Decoded
-from catchment.topics.decode.schema import ARRAY, MAP, STRUCT, TEXT, VOID, Field, Kind, Schema
+from catchment.topics.decode.json import JsonDecoder
+from catchment.topics.decode.schema import ARRAY, JSON, MAP, STRUCT, TEXT, VOID, Field, Kind, Schema
 from catchment.topics.decode.schemas import Schemas
 from catchment.topics.records import DEAD
+from tests.unit.topics.decode import messages
 from tests.unit.topics.decode.messages import PLACE, TYPE, reasons, records
 
 Shapes = Mapping[str, Kind]
@@ -190,7 +192,8 @@ def test_nothing_at_all() -> None:
         (TEXT, "TIMESTAMP", ["2026-11-15T08:00:00Z"], ["2026-11-15T25:00:00Z", "1700000000", ""]),
         (TEXT, "DECIMAL(5,2)", ["1.50", "-999.99", "1", "1.500", "1e2"], ["1000", "1.555", "x", "", "NaN"]),
         (TEXT, "DECIMAL(2,2)", ["0.25", ".5", "0", "-0.99"], ["1", "0.255"]),
-        (TEXT, "DECIMAL(3,0)", ["999", "-1", "5.0"], ["1000", "0.5"]),
+        (TEXT, "DECIMAL(3,0)", ["999", "-1", "5.0", "0e99", "0" * 9 + "7", "100e-2"], ["1000", "0.5", "9" * 400]),
+        (TEXT, "DOUBLE", ["0" * 5000 + "1", "-0"], ["9" * 5000]),
         ("BIGINT", "DECIMAL(5,2)", [999, -999, 0], [1000]),
         ("DOUBLE", "DECIMAL(5,2)", [0.1, 999.99], [0.001, 1e10]),
         ("BINARY", "BINARY", [{"bytes": "00ff"}], []),
@@ -226,8 +229,19 @@ def test_what_values_become() -> None:
         ["x: 7.01 is not BIGINT"],
     )
     assert one_field("DECIMAL(5,2)", "DOUBLE", {"decimal": "7.10"})[0] == [7.1]
+    small = [{"decimal": text} for text in ("0", "5", "1e-30", "-7654321")]
+    assert one_field("DECIMAL(38,30)", "BIGINT", *small)[0] == [0, 5, -7654321]
+    assert one_field("DECIMAL(38,30)", "DECIMAL(38,29)", *small)[0] == [0, 5, -7654321]
+    assert one_field("DECIMAL(38,30)", "DOUBLE", *small)[0] == [0, 5, 1e-30, -7654321]
+    assert one_field("DECIMAL(38,0)", "BIGINT", {"decimal": "9" * 38})[1] == [f"x: {'9' * 38} is not BIGINT"]
     assert one_field("DATE", "TIMESTAMP", {"date": "2026-11-15"})[0] == [datetime(2026, 11, 15, tzinfo=UTC)]
     assert one_field(TEXT, "TIMESTAMP", "2026-11-15 08:00+02:00")[0] == [datetime(2026, 11, 15, 6, tzinfo=UTC)]
+    wall = datetime(2026, 11, 15, 8)  # noqa: DTZ001
+    assert one_field(TEXT, "TIMESTAMP_NTZ", "2026-11-15 08:00", "2026-11-15T08:00Z")[0] == [wall]
+    assert one_field("TIMESTAMP_NTZ", "TIMESTAMP", {"time": "2026-11-15T08:00"})[0] == [wall.replace(tzinfo=UTC)]
+    assert one_field("TIMESTAMP", "TIMESTAMP_NTZ", {"time": "2026-11-15T09:00+01:00"})[0] == [wall]
+    assert one_field("DATE", "TIMESTAMP_NTZ", {"date": "2026-11-15"})[0] == [wall.replace(hour=0)]
+    assert one_field("TIMESTAMP_NTZ", "STRING", {"time": "2026-11-15T08:00"})[0] == ["2026-11-15T08:00:00.000000"]
     assert one_field(TEXT, "BINARY", "ü")[0] == ["ü".encode()]
     assert one_field("BINARY", "STRING", {"bytes": "c3bc"}, {"bytes": "ff"})[0] == ["ü"]
     assert one_field(TEXT, "DOUBLE", "NaN", "-Infinity")[0][1] == float("-inf")
@@ -252,6 +266,18 @@ def test_a_declared_string_takes_anything_as_its_json_text() -> None:
         {"a": 1, "b": ["/w=="], "c": {"x": "2026-11-15"}},
         None,
     ]
+
+
+def test_a_field_that_holds_json_text_goes_on_holding_it() -> None:
+    bucket = MemoryBucket()
+    schemas = Schemas(bucket, PLACE, {}, 1)
+    schemas.grow(TYPE, Schema((Field("x", Kind(JSON)),)))
+    schemas.settle([TYPE])
+    shapes = {"n": shape(x="DOUBLE"), "t": shape(x=TEXT), "o": shape(x=shape(a=TEXT)), "b": shape(x="BINARY")}
+    given = [message("n", x=1.5), message("t", x='a "b"'), message("o", x={"a": "c"}), message("b", x={"bytes": "ff"})]
+    found, dead, _ = Export(shapes, bucket=bucket).decode(*given, message("t", x=None))
+    assert [row["x"] for row in found] == ["1.5", '"a \\"b\\""', '{"a":"c"}', '"/w=="', None]
+    assert dead == []
 
 
 def test_nested_values_are_cast_where_they_are() -> None:
@@ -381,6 +407,56 @@ def test_shapes_that_are_too_many_to_be_handed_on_are_read_again() -> None:
     decoded = decoder.decode(TYPE, pa.concat_tables([first, many], promote_options="default"))
     assert parser.parsed == 1 + 12 + 12
     assert [row["f0"] for row in rows(decoder, decoded)] == [0] + [None] * 12
+
+
+_EDGES = [
+    *(sign * (1 << bits) + by for bits in (7, 15, 24, 31, 53, 62) for sign in (1, -1) for by in (-1, 0, 1)),
+    10**17,
+]
+_WHOLE = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.sampled_from(_EDGES))
+_DOUBLES = st.one_of(st.none(), st.floats(width=64), st.floats(width=16), st.sampled_from([3.5e38, -0.0, 0.1]))
+_WORDS = st.one_of(
+    st.none(),
+    st.text(max_size=8),
+    st.from_regex(r"\A[+-]?[0-9]{0,7}\.?[0-9]{0,3}([eE][+-]?[0-9]{1,2})?\Z"),
+    st.from_regex(
+        r"\A20[0-9]{2}-[01][0-9]-[0-3][0-9]"
+        r"([T ][0-2][0-9]:[0-5][0-9](:[0-6][0-9](\.[0-9]{1,9})?)?(Z|[+-][01][0-9]:00)?)?\Z"
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    case=st.one_of(
+        st.tuples(
+            st.just("BIGINT"),
+            st.sampled_from(
+                ["TINYINT", "SMALLINT", "INT", "FLOAT", "DOUBLE", "DECIMAL(5,2)", "DECIMAL(38,20)", "BOOLEAN"]
+            ),
+            st.lists(_WHOLE, max_size=5),
+        ),
+        st.tuples(st.just("DOUBLE"), st.sampled_from(["FLOAT", "BOOLEAN", "DATE"]), st.lists(_DOUBLES, max_size=5)),
+        st.tuples(
+            st.just(TEXT),
+            st.sampled_from(
+                ["DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "DECIMAL(5,2)", "DECIMAL(2,2)", "DECIMAL(9,0)", "STRING"]
+            ),
+            st.lists(_WORDS, max_size=5),
+        ),
+    )
+)
+def test_values_fit_where_they_would_in_json(case: tuple[str, str, list[Any]]) -> None:
+    have, want, values = case
+    texts = [json.dumps({"x": one}) for one in values]
+    known = Schemas(MemoryBucket(), PLACE, {"*": f"x {want}"}, 1)
+    decoder = JsonDecoder(known)
+    of_json = decoder.decode(TYPE, records(texts))
+    _, ours, _ = Export({"s": shape(x=have)}, {"*": f"x {want}"}).task()
+    found = ours.decode(TYPE, records([message("s", x=one) for one in values]))
+    assert found.dead["offset"].to_pylist() == of_json.dead["offset"].to_pylist()
+    assert ours.finish(TYPE, found.table).schema == decoder.finish(TYPE, of_json.table).schema
+    assert repr(rows(ours, found)) == repr(messages.rows(decoder, of_json))
 
 
 _NUMBERS = st.one_of(st.none(), st.integers(-(2**40), 2**40))

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from catchment.bucket.memory import MemoryBucket
 from catchment.config.decode import Decode
 from catchment.config.topics import Export
-from catchment.topics.decode import msgpack
 from catchment.topics.decode.decoder import Decoder, decoder_of
 from catchment.topics.decode.msgpack import MsgpackTranslation
 from catchment.topics.decode.schemas import Schemas
@@ -241,12 +240,7 @@ def test_what_is_said_of_a_message_does_not_depend_on_its_neighbours(
         texts, dead = MsgpackTranslation().json(pa.array([value], pa.binary()))
         return texts.to_pylist(), dead.get(0)
 
-    before = msgpack.PIECE
-    msgpack.PIECE = piece
-    try:
-        texts, dead = MsgpackTranslation().json(pa.array(values, pa.binary()))
-    finally:
-        msgpack.PIECE = before
+    texts, dead = MsgpackTranslation(piece).json(pa.array(values, pa.binary()))
     each = [alone(one) for one in values]
     assert texts.to_pylist() == [text for found, _ in each for text in found]
     assert dead == {at: why for at, (_, why) in enumerate(each) if why is not None}

@@ -17,6 +17,7 @@ from catchment.topics.decode.wire import flat
 from tests.unit.topics.decode.protos import (
     OLD,
     SHOP,
+    Unsure,
     assert_same,
     binary,
     expected,
@@ -28,6 +29,7 @@ from tests.unit.topics.decode.protos import (
 )
 
 ORDER, EVENT = message_class(SHOP, "shop.Order"), message_class(OLD, "old.Event")
+EXAMPLES = 80
 KINDS = {"proto3": (SHOP, ORDER), "proto2": (OLD, EVENT)}
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -82,7 +84,9 @@ def _fill(draw: st.DrawFn, message: Any, depth: int) -> None:
     if name == "google.protobuf.Value":
         message.number_value = draw(_FINITE)
         return
-    chosen = draw(st.lists(st.sampled_from(list(fields)), max_size=6, unique_by=lambda one: one.number)) if fields else []
+    chosen = (
+        draw(st.lists(st.sampled_from(list(fields)), max_size=6, unique_by=lambda one: one.number)) if fields else []
+    )
     for field in {field.number: field for field in [*chosen, *(one for one in fields if one.is_required)]}.values():
         if field.message_type is None:
             if field.is_repeated:
@@ -113,7 +117,7 @@ def _fill_message(draw: st.DrawFn, message: Any, field: FieldDescriptor, depth: 
 
 
 @pytest.mark.parametrize("syntax", KINDS)
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_messages_are_read_as_protobuf_reads_them(syntax: str, data: st.DataObject) -> None:
     text, kind = KINDS[syntax]
@@ -144,28 +148,26 @@ def damaged(draw: st.DrawFn, kind: type[Message]) -> bytes:
     return value
 
 
-def _without_enums(row: Any) -> Any:
-    """What protobuf itself leaves out of messages, proto2's enums alone: numbers without a name."""
-    return {name: value for name, value in row.items() if name not in ("color", "favourite")} if row else row
-
-
 @pytest.mark.parametrize("syntax", KINDS)
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_messages_are_judged_as_protobuf_judges_them(syntax: str, data: st.DataObject) -> None:
     text, kind = KINDS[syntax]
     values = data.draw(st.lists(damaged(kind) | st.binary(max_size=12), max_size=4))
     found, dead = rows_and_reasons(parser(text, kind.DESCRIPTOR.full_name), values)
     for at, (row, value) in enumerate(zip(found, values, strict=True)):
-        wanted = oracle(kind, value)
+        try:
+            wanted = oracle(kind, value)
+        except Unsure:
+            continue
         if syntax == "proto2" and dead.get(at, "").endswith("not valid UTF-8"):
             continue  # protobuf does not look at the text of proto2 before somebody asks for it
         assert (row is None) == (wanted is None), (value, wanted, dead)
-        assert_same(_without_enums(row), _without_enums(wanted))
+        assert_same(row, wanted)
 
 
 @pytest.mark.parametrize("syntax", KINDS)
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=EXAMPLES // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_message_does_not_depend_on_its_neighbours_nor_on_how_it_is_read(syntax: str, data: st.DataObject) -> None:
     text, kind = KINDS[syntax]

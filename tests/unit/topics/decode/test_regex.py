@@ -91,7 +91,7 @@ def test_a_group_that_took_no_part_is_null_where_it_cannot_be_empty() -> None:
 
 
 def test_groups_without_a_name_are_no_fields() -> None:
-    found, dead = decoded(r"^(a|b)(?P<x>(c|[(\]]|\(|[^])])+)((?i)d)$", "acD", "b(cd", "b](d", "bcx")
+    found, dead = decoded(r"^(a|b)(?P<x>(c|[(\]]|\(|[^])])+)((?i:d))$", "acD", "b(cd", "b](d", "bcx")
     assert found == [{"x": "c"}, {"x": "(c"}, {"x": "]("}]
     assert dead == [NO_MATCH]
 

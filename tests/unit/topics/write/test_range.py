@@ -20,9 +20,9 @@ from catchment.bucket.memory import MemoryBucket
 from catchment.bucket.wrap import Wrapper
 from catchment.errors import BucketError, NotFound, Unreachable
 from catchment.testing.dying import Died, DyingBucket, lost_reply
+from catchment.topics.files import parquet
 from catchment.topics.manifest import MAX_HOLES, Manifest
 from catchment.topics.work import Written
-from catchment.topics.files import parquet
 from catchment.topics.write import range as range_module
 from catchment.topics.write.range import all_gaps
 from catchment.topics.write.tally import Misread
@@ -108,7 +108,14 @@ def test_a_backup_by_key_header_and_time(tmp_path: Path) -> None:
         "key=y/kind=none/day=2024-10-05": [1],
     }
     (dead,) = found.dead
-    letter = {"offset": 2, "timestamp": BEGIN, "key": None, "value": b"2", "headers": [], "timestamp_type": 0}
+    letter: dict[str, Any] = {
+        "offset": 2,
+        "timestamp": BEGIN,
+        "key": None,
+        "value": b"2",
+        "headers": [],
+        "timestamp_type": 0,
+    }
     assert rows_of(bucket, dead.key) == [letter | {"reason": "key: the message has no key"}]
     assert found.files[0].oldest == "2024-10-04T00:00:00+00:00"
     assert found.files[0].newest == "2024-10-04T00:00:00.005000+00:00"

@@ -18,9 +18,9 @@ from catchment.bucket.wrap import Wrapper
 from catchment.config.storage import Storage
 from catchment.config.topics import Export
 from catchment.topics import jaas
+from catchment.topics.files import parquet as parquet_module
 from catchment.topics.work import Refused, Target, Written
 from catchment.topics.write import decoded, job
-from catchment.topics.files import parquet as parquet_module
 from catchment.topics.write.explain import hidden
 from catchment.topics.write.range import write_range
 from tests.unit.topics.write.ranges import (

@@ -11,10 +11,10 @@ import pytest
 from catchment.bucket.memory import MemoryBucket
 from catchment.bucket.wrap import Counting
 from catchment.errors import Unreachable
+from catchment.monitor.owners import Owners, runs_here
 from catchment.monitor.replica import Replica
 from catchment.testing.clock import START, FakeClock
 from catchment.testing.dying import DyingBucket
-from catchment.topics.owners import Owners, runs_here
 from tests.unit.topics.lakes import memory
 
 OTHER = Replica("far-7-abc", "far", 7, "topics export", "1", START, 1, 10.0, "/w")
