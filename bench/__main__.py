@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-ALL = ("startup", "bucket", "s3", "feeds", "feeds_schedule", "topics", "topics_requests")
+ALL = ("startup", "bucket", "s3", "feeds", "feeds_schedule", "topics", "topics_requests", "tables")
 
 for name in sys.argv[1:] or ALL:
     if name not in ALL:

@@ -11,7 +11,6 @@ Then every decoder, every format and going back (`topics_forms.py`).
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import tempfile
 import time
@@ -54,7 +53,7 @@ def main() -> None:
             for partitions in (4, 2, 1):
                 topic = kafka.fresh_topic(partitions, {"compression.type": "uncompressed"})
                 for partition in range(partitions):
-                    kafka.produce(topic, _repeated(bodies, MESSAGES // partitions), partition)
+                    kafka.produce(topic, topics_forms.repeated(bodies, MESSAGES // partitions), partition)
                 with tempfile.TemporaryDirectory() as folder:
                     _Side(spark, kafka, topic, partitions, Path(folder)).compare()
             topics_forms.compare(spark, kafka)
@@ -158,24 +157,7 @@ class _Side:
 
 
 def _message(number: int) -> bytes:
-    chance = random.Random(number)
-    return json.dumps(
-        {
-            "type": f"type_{chance.randrange(10):02d}",
-            "ts": 1_794_268_800_000 + chance.randrange(3 * 86_400_000),
-            "id": number,
-            "user": f"user-{chance.randrange(10_000)}",
-            "amount": round(chance.random() * 1000, 2),
-            "ok": chance.random() < 0.5,
-            "country": chance.choice(("DE", "FR", "NL", "PL", "ES")),
-            "note": "x" * chance.randrange(30),
-        }
-    ).encode()
-
-
-def _repeated(bodies: list[bytes], number: int) -> Iterator[bytes]:
-    for at in range(number):
-        yield bodies[at % len(bodies)]
+    return json.dumps(topics_forms.event(number)).encode()
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class _Side:
     def topic(self, bodies: list[bytes]) -> str:
         topic = self.kafka.fresh_topic(PARTITIONS, {"compression.type": "uncompressed"})
         for partition in range(PARTITIONS):
-            self.kafka.produce(topic, _repeated(bodies, MESSAGES // PARTITIONS), partition)
+            self.kafka.produce(topic, repeated(bodies, MESSAGES // PARTITIONS), partition)
         return topic
 
     def lake(self, name: str = "lake") -> Storage:
@@ -261,7 +261,7 @@ def _manifest(topic_id: str, work: Work, done: Written) -> Manifest:
     return Manifest(*bounds, done.counts, done.files, done.dead, done.holes, done.raw_bytes)
 
 
-def _repeated(bodies: Iterable[bytes], number: int) -> Iterator[bytes]:
+def repeated(bodies: Iterable[bytes], number: int) -> Iterator[bytes]:
     some = list(bodies)
     for at in range(number):
         yield some[at % len(some)]

@@ -219,7 +219,7 @@ def test_a_batch_that_is_skipped_while_its_owner_is_paused_stays_out() -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("bounds", [{"crashes": 1}, {"lost": 1}])
-def test_two_subscribers_with_a_crash_or_a_lost_reply(bounds: dict[str, int]) -> None:
+def test_two_subscribers_with_a_crash_or_a_lost_reply(bounds: dict[str, Any]) -> None:
     tasks = {"one": subscribing(1), "two": subscribing(1)}
     print(f"two subscribers, {bounds}: {explore(tasks, 'a', **bounds)}")
 

@@ -192,9 +192,10 @@ def explore(tasks: dict[str, Task], generation: int, *, closed: bool, **bounds: 
 
 
 SOAK = pytest.mark.soak
+LONG = [pytest.param({name: 1}, marks=SOAK) for name in ("crashes", "lost")]
 
 
-@pytest.mark.parametrize("bounds", [{}, pytest.param({"crashes": 1}, marks=SOAK), pytest.param({"lost": 1}, marks=SOAK)])
+@pytest.mark.parametrize("bounds", [{}, *LONG])
 def test_a_backfill_and_a_closer(bounds: dict[str, int]) -> None:
     tasks = {"backfill": backfiller(2), "close": closer}
     print(f"a backfill and a closer, {bounds}: {explore(tasks, 2, closed=False, **bounds)}")

@@ -12,10 +12,10 @@ from catchment.errors import RegistryError
 from catchment.testing.apicurio import Apicurio, apicurio
 from catchment.testing.clock import FakeClock
 from catchment.testing.registry import framed, schema_registry
-from catchment.topics.decode.avro import FramedAvro
+from catchment.topics.decode.avro.parser import FramedAvro
 from catchment.topics.decode.framed import declared_by
-from catchment.topics.decode.proto_registry import Framed
-from catchment.topics.decode.protobuf import ProtobufParser
+from catchment.topics.decode.protobuf.parser import ProtobufParser
+from catchment.topics.decode.protobuf.registry import Framed
 from catchment.topics.decode.registry import Reference, Registry, UnknownSchema
 
 ENUM = {"type": "enum", "name": "x.Color", "symbols": ["RED", "BLUE"]}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 
 def run(
@@ -22,3 +24,21 @@ def run(
         check=False,
         env={**os.environ, **(env or {})},
     )
+
+
+@contextmanager
+def process(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A module that runs as a program; it and all that it started is killed at the end of the block."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield running
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()

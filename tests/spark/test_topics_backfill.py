@@ -150,9 +150,7 @@ def test_the_parser_bug(spark: SparkSession, kafka: KafkaBroker, tmp_path: Path)
         assert verified[f"events/{topic}"].rows == sent
 
 
-def test_from_kafka_and_from_the_backup_it_is_the_same(
-    spark: SparkSession, kafka: KafkaBroker, tmp_path: Path
-) -> None:
+def test_from_kafka_and_from_the_backup_it_is_the_same(spark: SparkSession, kafka: KafkaBroker, tmp_path: Path) -> None:
     topic = kafka.fresh_topic(partitions=2)
     with kafka.transaction() as transaction:  # its mark is a hole in both
         transaction.produce(topic, [line(n) for n in range(10)], 0)

@@ -23,7 +23,7 @@ from catchment.testing.kafka_messages import Message
 from catchment.testing.registry import framed, schema_registry
 from catchment.topics.service import Until
 from tests.spark.exports import caught_up, opened, text
-from tests.unit.topics.decode.protos import compiled, message_class
+from tests.unit.topics.decode.protobuf.protos import compiled, message_class
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "decoders" / "payments.py"
 

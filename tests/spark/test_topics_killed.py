@@ -6,10 +6,8 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from catchment.testing.kafka import KafkaBroker
+from tests.spark import programs
 from tests.spark.exports import BACKUP, EVENTS, events, opened, text
 
 STEPS = ("look", "claim", "write", "commit", "advance")
@@ -33,21 +32,8 @@ CLUSTER = {
 }
 
 
-@contextmanager
-def process(config: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    running = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.export_program", str(config), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield running
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
+def process(config: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return programs.process("tests.spark.export_program", str(config), *arguments)
 
 
 def config(path: Path, kafka: KafkaBroker, topic: str, policy: dict[str, Any], **more: Any) -> Path:

@@ -13,6 +13,7 @@ from catchment.cli.output import Given, count, options, plain, say, table
 from catchment.cli.values import ids
 
 if TYPE_CHECKING:
+    from catchment.tables.history import Commit
     from catchment.tables.service import Progress
     from catchment.tables.status import Standing
 
@@ -157,8 +158,11 @@ def _row(one: Standing) -> list[str]:
     ]
 
 
-def _made(one: Any) -> list[str]:
-    values = (one.version, one.at, one.operation, one.batch, one.publication, one.rows, one.seconds)
+def _made(one: Commit) -> list[str]:
+    note = one.note
+    batch = (note.batch, note.publication) if note else ("", "")
+    seconds = None if one.seconds is None else f"{one.seconds:.1f}"
+    values = (one.version, one.at.isoformat(timespec="seconds"), one.operation, *batch, one.rows, seconds)
     return ["" if value is None else str(value) for value in values]
 
 

@@ -15,6 +15,7 @@ from catchment.topics import identity
 from catchment.topics.backfill.backup import Backup
 from catchment.topics.backfill.rewrite import FromBackup, FromKafka, Rewrites, on_spark
 from catchment.topics.backfill.run import Backfilled, Progress, backfill
+from catchment.topics.files.format import file_format
 from catchment.topics.identity import Identity
 from catchment.topics.kafka import Cluster
 from catchment.topics.names import Place
@@ -133,15 +134,15 @@ def _only_backup(lake: Lake, config: Topic, place: Place) -> str | None:
 def _enough(backup: Backup, export: Export) -> None:
     """UsageError if the export needs of a message what the backup does not keep."""
     lacks = backup.lacks()
-    needs = set()
-    if export.decode is None and export.format.name == "parquet":
-        needs |= {"timestamp", "headers"}
+    needs = set(file_format(export.format).keeps) if export.decode is None else set()
     for split in export.split.values():
-        needs |= {"timestamp"} if split.timestamp else set()
+        needs |= {"key"} if split.key else {"timestamp"} if split.timestamp else set()
         needs |= {"headers"} if split.header is not None else set()
+    if export.decode is not None and export.decode.type_from is not None and export.decode.type_from.header is not None:
+        needs.add("headers")
     missing = sorted(lacks & needs)
     if missing:
         raise UsageError(
             f"{backup.place} does not keep what {export.group} is made of ({', '.join(missing)} of messages)",
-            hint="name a backup as Parquet with --from, or use --from-kafka",
+            hint="name a backup in Parquet with --from, or use --from-kafka",
         )

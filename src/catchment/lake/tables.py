@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from catchment.bucket.probe import probe
@@ -16,7 +17,9 @@ from catchment.errors import Unsupported, UsageError
 from catchment.lake.signals import stopped_by_signals
 from catchment.monitor.owners import Owners
 from catchment.monitor.replica import INTERVAL, Beating, this_replica
+from catchment.spark.uris import uri
 from catchment.tables import control
+from catchment.tables.history import Commit, history
 from catchment.tables.landing import Landed, Landing
 from catchment.tables.names import Batch, Table
 from catchment.tables.service import Progress, Service
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from catchment.lake import Lake
-    from catchment.tables.delta import DeltaEngine, Made
+    from catchment.tables.delta import DeltaEngine
 
 
 @dataclass(frozen=True)
@@ -123,18 +126,19 @@ class Tables:
         control.resume(self._lake.bucket, self._landed(table).table)
         return Acted(table, "", "goes on")
 
-    def history(self, table: str, *, limit: int | None = None) -> Iterator[Made]:
-        """Which batch made which version of the table, the newest first."""
-        return self._engine().history(self._landed(table).table, limit=limit)
+    def history(self, table: str, *, limit: int | None = None) -> Iterator[Commit]:
+        """Which batch made which version of the table, the newest first. Starts no JVM."""
+        return islice(history(self._lake.bucket, _parsed(table)), limit)
 
     def read(self, table: str) -> DataFrame:
         """The table as it is now."""
-        return self._engine().read(Table.parse(table))
+        place = uri(self._lake.config.state_storage, _parsed(table).warehouse)
+        return self._lake.spark.read.format("delta").load(place)
 
     def _engine(self) -> DeltaEngine:
         from catchment.tables.delta import DeltaEngine
 
-        return DeltaEngine(self._lake.spark, self._lake.config.state_storage, self._lake.bucket)
+        return DeltaEngine(self._lake.spark, self._lake.config.state_storage, bucket=self._lake.bucket)
 
     def _only(self, tables: Sequence[str] | None) -> frozenset[Table] | None:
         return None if tables is None else frozenset(_parsed(one) for one in tables)

@@ -12,10 +12,10 @@ transaction, and Delta does 3 and 4; the commit is then found by the attempt's o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from os.path import commonprefix
+from os.path import commonpath
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 VIEWS = ("batch", "temp_ext")
 _SAME = "ConcurrentTransactionException"  # Delta: a commit with our transaction was faster
 _OTHERS = ("Concurrent", "MetadataChanged", "ProtocolChanged", "FileAlreadyExists", "VersionNotFound")
+_VIOLATED = "CHECK constraint EXPRESSION("  # Delta's name for what replaceWhere demands
 _TRANSACTION = "spark.databricks.delta.write.txnAppId"
 _NUMBER = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -139,8 +140,7 @@ class DeltaEngine:
         if not job.files:
             return
         wanted = {file.key: file for file in job.files}
-        folder = commonprefix(list(wanted)) if len(wanted) > 1 else next(iter(wanted))
-        for entry in self._bucket.list(folder):
+        for entry in self._bucket.list(commonpath(wanted)):
             file = wanted.get(entry.key)
             if file is None:
                 continue
@@ -169,7 +169,8 @@ class DeltaEngine:
             return Applied(begun.empty(note, batch.transaction, number), rows=0)
         replaced = dict(load.partition) if load.disposition is Disposition.PARTITION else {}
         frame = _with_partition(frame, replaced, table)
-        options, mode = {}, "Append" if load.disposition is Disposition.APPEND else "Overwrite"
+        options: dict[str, str] = {}
+        mode = "Append" if load.disposition is Disposition.APPEND else "Overwrite"
         if table is not None:
             frame, grows = fitted(frame, table, add=settings.evolution == "add columns")
             options |= {"mergeSchema": "true"} if grows else {}
@@ -179,15 +180,11 @@ class DeltaEngine:
             if begun.version >= 0:  # it was made without columns
                 mode, options = "Overwrite", {"overwriteSchema": "true"}
         self._on_step("write")
-        written = begun.write(  # 3
-            frame,
-            note,
-            batch.transaction,
-            number,
-            mode=mode,
-            partition_by=load.partition_by if table is None else (),
-            options=options,
-        )
+        by = load.partition_by if table is None else ()
+        with _inside(batch, replaced):
+            written = begun.write(  # 3
+                frame, note, batch.transaction, number, mode=mode, partition_by=by, options=options
+            )
         if written.rows == 0 and not settings.allow_zero_rows:
             raise _no_rows(batch, "its files have no rows")
         self._on_step("commit")
@@ -312,7 +309,7 @@ def _no_rows(batch: Batch, why: str) -> BatchFailed:
     )
 
 
-def _affected(told: list[object]) -> int | None:
+def _affected(told: Sequence[object]) -> int | None:
     """What UPDATE, DELETE and MERGE say of themselves; None for INSERT."""
     count = getattr(told[0], "num_affected_rows", None) if told else None
     return int(count) if count is not None and count >= 0 else None
@@ -325,7 +322,7 @@ def _with_partition(frame: DataFrame, replaced: dict[str, str], table: StructTyp
     there = {name.lower() for name in frame.columns}
     types = {field.name.lower(): field.dataType for field in table.fields} if table is not None else {}
     missing = {
-        name: lit(None if value == NULL else value).cast(types.get(name.lower(), "string"))  # type: ignore[arg-type]
+        name: lit(None if value == NULL else value).cast(types.get(name.lower(), "string"))
         for name, value in replaced.items()
         if name.lower() not in there
     }
@@ -349,7 +346,25 @@ def _check_partition(frame: DataFrame, replaced: dict[str, str], batch: Batch) -
     from pyspark.sql.functions import expr
 
     if replaced and not frame.filter(~expr(f"coalesce({_predicate(replaced)}, false)")).isEmpty():
-        raise BatchFailed(
-            f"{batch} has rows outside of the partition that it is to replace ({_predicate(replaced)})",
-            hint="publish only rows of that partition, or choose another write_disposition",
-        )
+        raise _outside(batch, replaced)
+
+
+@contextmanager
+def _inside(batch: Batch, replaced: dict[str, str]) -> Iterator[None]:
+    """What Delta says of a row outside of the partition, in our words."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if replaced and any(_VIOLATED in cause.message for cause in failures.causes(error)):
+            raise _outside(batch, replaced) from error
+        raise
+
+
+def _outside(batch: Batch, replaced: dict[str, str]) -> BatchFailed:
+    return BatchFailed(
+        f"{batch} has rows outside of the partition that it is to replace ({_predicate(replaced)})",
+        hint="publish only rows of that partition, or choose another write_disposition",
+    )

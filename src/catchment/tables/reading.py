@@ -39,11 +39,9 @@ def rows(session: SparkSession, job: Job, uri: Callable[[str], str], table: Stru
 
     `table` has the types of columns that are said nowhere else: of those of the path, and of CSV and JSON.
     """
-    from pyspark.sql.types import StructType
-
     settings = job.settings
     types = _types(table)
-    declared = StructType.fromDDL(settings.read.schema) if settings.read.schema is not None else None
+    declared = _declared(settings.read.schema)
     types |= _types(declared)
     outside = {name.lower() for name in settings.columns}
     inside = _without(declared, outside)
@@ -79,6 +77,15 @@ def _reader(session: SparkSession, job: Job, uri: Callable[[str], str]) -> DataF
 
 def _guesses(options: Mapping[str, str]) -> bool:
     return any(name.lower() == "inferschema" and value.lower() == "true" for name, value in options.items())
+
+
+def _declared(text: str | None) -> StructType | None:
+    from pyspark.sql.types import StructType
+
+    if text is None:
+        return None
+    found = StructType.fromDDL(text)
+    return found if isinstance(found, StructType) else StructType().add("value", found)  # one type alone
 
 
 def _types(schema: StructType | None) -> dict[str, DataType]:

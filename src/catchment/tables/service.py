@@ -128,7 +128,7 @@ class Service:
             if known is None:
                 continue
             batch = Batch(landed.table, path, known)
-            if configs.ordered(landed.table, path, item):
+            if configs.ordered(landed.table, path, item, base=landed.base):
                 if batch.claim not in landed.claims and applier.publish(batch):
                     landed.pointers.append(path)
             elif batch.claim not in self._over:

@@ -84,7 +84,7 @@ def _standing(
     pool: ThreadPoolExecutor,
 ) -> Standing:
     table, item = landed.table, config.item(str(landed.table))
-    ordered = {path for path in landed.closed if configs.ordered(table, path, item)}
+    ordered = {path for path in landed.closed if configs.ordered(table, path, item, base=landed.base)}
     stopped: list[str] = []
     try:
         held = locks.read(bucket, table)

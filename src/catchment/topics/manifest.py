@@ -1,7 +1,7 @@
 """The manifest of one range: what was read, what was written, and that nothing is missing in between.
 
-It is put if absent, and that put is the commit. A backfill may swap it for another of the same bounds. **`read + gaps = last - first + 1` and
-`read = written + dead + filtered`, or there is no manifest**: `Manifest` cannot be made otherwise.
+It is put if absent, and that put is the commit. A backfill may swap it for another of the same bounds. **`read + gaps =
+last - first + 1` and `read = written + dead + filtered`, or there is no manifest**: `Manifest` cannot be made otherwise.
 """
 
 from __future__ import annotations

@@ -103,3 +103,18 @@ def test_several_backups_have_to_be_told_apart(lake: Files, capsys: pytest.Captu
     assert "has several backups: backup, sparse" in capsys.readouterr().err
     assert run(["topics", *EVENTS, "--dry-run", "--from", "sparse"]) == 0
     assert "from topics/sparse/events/1_0_" in capsys.readouterr().out
+
+
+def test_a_backup_that_lacks_what_the_export_is_split_by_is_refused(
+    lake: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake.export(Export.model_validate({"group": "sparse", "format": "sequence"}))
+    text = (
+        (tmp_path / "catchment.yaml")
+        .read_text()
+        .replace("{field: ts, unit: ms, by: day}", "{timestamp: true, by: day}")
+    )
+    (tmp_path / "catchment.yaml").write_text(text)
+    assert run(["topics", *EVENTS, "--dry-run", "--from", "sparse"]) == 2
+    assert "does not keep what events is made of (timestamp of messages)" in capsys.readouterr().err
+    assert run(["topics", *EVENTS, "--dry-run", "--from", "backup"]) == 0

@@ -44,6 +44,9 @@ def test_what_may_change_at_any_time(changes: dict[str, Any]) -> None:
     "changes",
     [
         {"decode": {"name": "json", "schemas": {"*": "id BIGINT"}}},
+        {"decode": "msgpack"},
+        {"decode": {"name": "regex", "pattern": "(?P<type>.*)"}},
+        {"decode": "json:loads"},
         {"decode": None, "filter": None, "split": {}},
         {"filter": None},
         {"filter": "type != 'trace'"},

@@ -19,7 +19,7 @@ from catchment.topics import committed, identity
 from catchment.topics.backfill.plan import Read
 from catchment.topics.committed import Span
 from catchment.topics.decode.decoder import needs_headers
-from catchment.topics.files.format import format_of
+from catchment.topics.files.format import file_format, format_of
 from catchment.topics.files.read import records
 from catchment.topics.identity import Identity
 from catchment.topics.manifest import File, Manifest
@@ -56,9 +56,11 @@ class Backup:
         self._known: dict[Source, list[Manifest]] = {}
 
     def lacks(self) -> frozenset[str]:
-        """What some of its files do not keep of a message: timestamp, headers."""
-        formats = {format_of(self._identity, number).name for number in self._identity.generations}
-        return frozenset({"timestamp", "headers"}) if formats - {"parquet"} else frozenset()
+        """What some of its files do not keep of a message: key, timestamp, headers."""
+        formats = [file_format(format_of(self._identity, number)) for number in self._identity.generations]
+        return frozenset(
+            name for name in ("key", "timestamp", "headers") if any(name not in one.keeps for one in formats)
+        )
 
     def reads(self, source: Source, first: int, last: int) -> tuple[Read, ...] | str:
         found = self.pieces(source, first, last)

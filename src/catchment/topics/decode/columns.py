@@ -65,6 +65,7 @@ class ColumnDecoder:
         """What this field says in each record, `a.b` for a field of a field: text as it is, numbers as in JSON."""
         records = records.combine_chunks()
         parsed, dead = self._parser.parse(records)
+        parsed = _by_shape(parsed)
         texts = [texts_of(pa.Table.from_struct_array(one.values), field) for one in parsed]
         found = _in_order(parsed, texts) if parsed else pa.array([], pa.string())
         lost = letters(records, dead)
@@ -164,6 +165,19 @@ class ColumnDecoder:
             good = pa.array(others(len(rows), casting.misfits))
             values, rows = values.take(good), rows.take(good)
         return Parsed(rows, values, want)
+
+
+def _by_shape(parsed: list[Parsed]) -> list[Parsed]:
+    """One for each shape: two schemas of a registry may differ in nothing that is a column."""
+    shapes: dict[Kind, list[Parsed]] = {}
+    for one in parsed:
+        shapes.setdefault(one.kind, []).append(one)
+    return [
+        some[0]
+        if len(some) == 1
+        else Parsed(_in_order(some, [one.rows for one in some]), _in_order(some, [one.values for one in some]), kind)
+        for kind, some in shapes.items()
+    ]
 
 
 def _in_order(parsed: Sequence[Parsed], each: Sequence[pa.Array]) -> pa.Array:

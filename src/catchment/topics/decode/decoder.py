@@ -69,11 +69,11 @@ def decoder_of(decode: Decode, schemas: Schemas) -> Decoder:
 
             return TranslatedDecoder(MsgpackTranslation(), schemas)
         case "avro":
-            from catchment.topics.decode.avro import avro_decoder
+            from catchment.topics.decode.avro.parser import avro_decoder
 
             return avro_decoder(decode, schemas)
         case "protobuf":
-            from catchment.topics.decode.protobuf import protobuf_decoder
+            from catchment.topics.decode.protobuf.parser import protobuf_decoder
 
             return protobuf_decoder(decode, schemas)
         case "regex":

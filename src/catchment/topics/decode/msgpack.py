@@ -104,7 +104,7 @@ def _objects(values: pa.BinaryArray) -> list[Any]:
     body, marks = _marked(values)
     try:
         found = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
         raise Amiss from error
     objects: list[Any] = found[::2]
     if len(found) != 2 * len(values) or found[1::2] != marks or {*map(type, objects)} != {dict}:
@@ -186,6 +186,8 @@ def _why(message: bytes) -> str:
         if "trailing" in said:
             return f"{_NONE}: there is more after its first value"
         return _KEY if "hashable" in said else _NONE
+    except TypeError:  # of older versions of the library
+        return _KEY
     except UnicodeDecodeError:
         return f"{_NONE}: a text in it is not valid UTF-8"
     except RecursionError:

@@ -94,3 +94,13 @@ def test_without_clash_keeps_ours() -> None:
 def test_other_plain_values_are_refused(plain: object) -> None:
     with pytest.raises(ValueError):
         Schema.parse(plain)
+
+
+def test_keeping_adds_what_is_new_and_leaves_ours_as_it_is() -> None:
+    ours = ddl.parse("a INT, s STRUCT<x: INT>, l ARRAY<INT>")
+    found = ddl.parse("b DATE, a BIGINT, s STRUCT<y: INT, x: STRING>, l STRUCT<z: INT>")
+    assert ours.keeping(found) == ddl.parse("a INT, s STRUCT<x: INT, y: INT>, l ARRAY<INT>, b DATE")
+    assert Schema((Field("v", Kind(VOID)),)).keeping(ddl.parse("v INT")) == ddl.parse("v INT")
+    for clash in ("A INT", "s STRUCT<X: INT>"):
+        with pytest.raises(SchemaClash, match="a name in another case"):
+            ours.keeping(ddl.parse(clash))

@@ -168,7 +168,7 @@ def test_what_is_there_already_must_have_as_many_rows(
 
 
 PROGRAM = """
-import json, resource, sys, tempfile
+import json, sys, tempfile
 from pathlib import Path
 import numpy as np
 import pyarrow as pa
@@ -180,6 +180,7 @@ from catchment.topics.names import Source
 from catchment.topics.records import BACKED, HEADERS
 from catchment.topics.work import Work, Written
 from catchment.topics.write.range import write_range
+from tests.unit.topics.write.peak import peak
 
 ROWS, BATCH, SIZE = 300_000, 20_000, 1000
 export = Export.model_validate({"group": "g", "format": json.loads(sys.argv[1])})
@@ -204,7 +205,7 @@ with tempfile.TemporaryDirectory() as folder:
     done = write_range(work, batches(), bucket, scratch, 64_000_000)
     assert isinstance(done, Written), done
     count = sum(table.num_rows for table in rows(bucket, done.files[0], export.format, scratch))
-    print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(count, peak())
 """
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-import resource, sys, tempfile
+import sys, tempfile
 from pathlib import Path
 import pyarrow as pa
 from catchment.bucket.local import LocalBucket
@@ -16,6 +16,7 @@ from catchment.topics.names import Source
 from catchment.topics.records import RECORDS
 from catchment.topics.work import Work, Written
 from catchment.topics.write.range import write_range
+from tests.unit.topics.write.peak import peak
 
 TYPES, DAYS, ROWS, BATCH = 600, 3, 1_000_000, 50_000
 export = Export.model_validate({
@@ -43,7 +44,7 @@ with tempfile.TemporaryDirectory() as folder:
     work = Work(export, "events", Source(0), 0, ROWS - 1, fingerprint(export))
     done = write_range(work, batches(), LocalBucket(lake, durable=False), scratch, int(sys.argv[1]))
     assert isinstance(done, Written), done
-    print(len(done.files), done.counts.written, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(len(done.files), done.counts.written, peak())
 """
 
 

@@ -18,13 +18,22 @@ from catchment.config.topics import Export
 from catchment.errors import RegistryError, UsageError
 from catchment.testing.clock import FakeClock
 from catchment.testing.registry import SchemaRegistry, framed
-from catchment.topics.decode import avro_schema
-from catchment.topics.decode.avro import MARK, PIECE, FramedAvro, PlainAvro
+from catchment.topics.decode.avro import schema as avro_schema
+from catchment.topics.decode.avro.parser import MARK, PIECE, FramedAvro, PlainAvro
 from catchment.topics.decode.columns import ColumnDecoder, Parsed
 from catchment.topics.decode.registry import Registry
 from catchment.topics.decode.schemas import Schemas
 from catchment.topics.names import Place
-from tests.unit.topics.decode.avros import comparable, for_fastavro, for_us, judged, number, schemas, values, written
+from tests.unit.topics.decode.avro.avros import (
+    comparable,
+    for_fastavro,
+    for_us,
+    judged,
+    number,
+    schemas,
+    values,
+    written,
+)
 from tests.unit.topics.write.ranges import BEGIN, Message, all_rows, memory, rows_of, write
 from tests.unit.topics.write.ranges import written as was_written
 

@@ -23,16 +23,16 @@ from catchment.config.topics import Export
 from catchment.errors import RegistryError, UsageError
 from catchment.testing.clock import FakeClock
 from catchment.testing.registry import SchemaRegistry, framed
-from catchment.topics.decode.proto_files import Messages
-from catchment.topics.decode.proto_registry import Framed
-from catchment.topics.decode.proto_scan import BAD_GROUP, BAD_LENGTH, BAD_TAG, ENDS, LONG, OPEN_GROUP, TOO_DEEP
-from catchment.topics.decode.proto_shape import shape_of
-from catchment.topics.decode.protobuf import ProtobufParser, chooser_of
+from catchment.topics.decode.protobuf.files import Messages
+from catchment.topics.decode.protobuf.parser import ProtobufParser, chooser_of
+from catchment.topics.decode.protobuf.registry import Framed
+from catchment.topics.decode.protobuf.scan import BAD_GROUP, BAD_LENGTH, BAD_TAG, ENDS, LONG, OPEN_GROUP, TOO_DEEP
+from catchment.topics.decode.protobuf.shape import shape_of
 from catchment.topics.decode.registry import Registry
 from catchment.topics.definition import fingerprint
 from catchment.topics.records import HEADERS
 from tests.unit.topics.decode.messages import records
-from tests.unit.topics.decode.protos import (
+from tests.unit.topics.decode.protobuf.protos import (
     OLD,
     SHOP,
     assert_same,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from catchment.topics.decode.proto_shape import FIXED4, FIXED8, GROUP, GROUP_END, PIECE, VARINT
+from catchment.topics.decode.protobuf.shape import FIXED4, FIXED8, GROUP, GROUP_END, PIECE, VARINT
 from catchment.topics.decode.wire import MOST, Bytes, Flags, Positions, Words, fixed, varints
 
 MAX_DEPTH = 100  # messages and groups inside each other

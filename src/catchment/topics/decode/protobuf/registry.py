@@ -18,11 +18,11 @@ from google.protobuf.message import DecodeError
 
 from catchment.errors import UsageError
 from catchment.topics.decode.arrays import whole
-from catchment.topics.decode.proto_choice import Sorted
-from catchment.topics.decode.proto_files import Messages
-from catchment.topics.decode.proto_scan import MAX_DEPTH
-from catchment.topics.decode.proto_shape import Shape, shape_of
-from catchment.topics.decode.proto_source import NotProto, file_of
+from catchment.topics.decode.protobuf.choice import Sorted
+from catchment.topics.decode.protobuf.files import Messages
+from catchment.topics.decode.protobuf.scan import MAX_DEPTH
+from catchment.topics.decode.protobuf.shape import Shape, shape_of
+from catchment.topics.decode.protobuf.source import NotProto, file_of
 from catchment.topics.decode.registry import Registered, Registry, Unframed, UnknownSchema, unframed
 from catchment.topics.decode.wire import Flags, Positions, varints, zigzag
 

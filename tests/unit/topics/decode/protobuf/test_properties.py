@@ -11,10 +11,10 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catchment.topics.decode.proto_columns import Reading
-from catchment.topics.decode.proto_shape import shape_of
+from catchment.topics.decode.protobuf.columns import Reading
+from catchment.topics.decode.protobuf.shape import shape_of
 from catchment.topics.decode.wire import flat
-from tests.unit.topics.decode.protos import (
+from tests.unit.topics.decode.protobuf.protos import (
     OLD,
     SHOP,
     Unsure,

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from catchment.errors import UsageError
-from catchment.topics.decode.proto_source import file_of
+from catchment.topics.decode.protobuf.source import file_of
 
 _SHOWN = 20  # names in an error
 _OWN = "google/protobuf/"

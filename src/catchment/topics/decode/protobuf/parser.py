@@ -2,7 +2,7 @@
 
 Which message it is comes from the configuration (`message`), from a header or a field that names its type (`type_from`
 and `messages`), or from the number of a schema in a registry, before each message (`registry`). Then come the columns
-that `proto_shape.py` lists.
+that `shape.py` lists.
 
 An empty value is a message whose fields are all absent; a record without a value is a dead letter. So is a message
 that protobuf itself would not read, one with text that is not UTF-8, or without a field that is required.
@@ -19,11 +19,11 @@ from catchment.config.decode import Decode
 from catchment.errors import UsageError
 from catchment.topics.decode.columns import ColumnDecoder, Parsed
 from catchment.topics.decode.decoder import Decoder
-from catchment.topics.decode.proto_choice import Always, ByField, ByHeader, Chooser
-from catchment.topics.decode.proto_columns import Reading
-from catchment.topics.decode.proto_files import Messages
-from catchment.topics.decode.proto_registry import Framed
-from catchment.topics.decode.proto_shape import shape_of
+from catchment.topics.decode.protobuf.choice import Always, ByField, ByHeader, Chooser
+from catchment.topics.decode.protobuf.columns import Reading
+from catchment.topics.decode.protobuf.files import Messages
+from catchment.topics.decode.protobuf.registry import Framed
+from catchment.topics.decode.protobuf.shape import shape_of
 from catchment.topics.decode.registry import shared
 from catchment.topics.decode.schema import Kind
 from catchment.topics.decode.schemas import Schemas

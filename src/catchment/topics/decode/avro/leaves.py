@@ -1,4 +1,4 @@
-"""Avro's plain types, each read in many lanes at once (`avro_lanes.py`).
+"""Avro's plain types, each read in many lanes at once (`lanes.py`).
 
 A node is one place of a schema. It reads its value in all lanes, or only goes over it, in all lanes or in one.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.topics.decode import wire
-from catchment.topics.decode.avro_lanes import Cut, Lanes, varint
+from catchment.topics.decode.avro.lanes import Cut, Lanes, varint
 from catchment.topics.decode.schema import BIGINT, BOOLEAN, STRUCT, TEXT, VOID, Field, Kind
 from catchment.topics.decode.wire import Flags, Positions
 

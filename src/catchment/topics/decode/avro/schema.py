@@ -31,7 +31,7 @@ from typing import Any
 import fastavro.schema
 from fastavro.schema import SchemaParseException, UnknownType
 
-from catchment.topics.decode.avro_leaves import (
+from catchment.topics.decode.avro.leaves import (
     Decimal,
     Duration,
     Enum,
@@ -45,7 +45,7 @@ from catchment.topics.decode.avro_leaves import (
     Truth,
     Uuid,
 )
-from catchment.topics.decode.avro_nested import Choice, List, Map, Record
+from catchment.topics.decode.avro.nested import Choice, List, Map, Record
 from catchment.topics.decode.schema import BIGINT, DOUBLE, MAX_FIELDS, STRUCT, Kind, within
 
 MOST_DIGITS = 38

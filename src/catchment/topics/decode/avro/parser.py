@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from catchment.config.decode import Decode
 from catchment.errors import UsageError
-from catchment.topics.decode import avro_schema, wire
+from catchment.topics.decode import wire
 from catchment.topics.decode.arrays import whole
-from catchment.topics.decode.avro_lanes import FEW, Faults, Lanes
-from catchment.topics.decode.avro_leaves import Node
-from catchment.topics.decode.avro_schema import BadSchema
+from catchment.topics.decode.avro import schema as avro_schema
+from catchment.topics.decode.avro.lanes import FEW, Faults, Lanes
+from catchment.topics.decode.avro.leaves import Node
+from catchment.topics.decode.avro.schema import BadSchema
 from catchment.topics.decode.columns import ColumnDecoder, Parsed
 from catchment.topics.decode.decoder import Decoder
 from catchment.topics.decode.letters import EMPTY

@@ -9,10 +9,10 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catchment.topics.decode.proto_files import Messages
-from catchment.topics.decode.proto_shape import Shape, shape_of
-from catchment.topics.decode.proto_source import NotProto, file_of
-from tests.unit.topics.decode.protos import OLD, SHOP, compiled
+from catchment.topics.decode.protobuf.files import Messages
+from catchment.topics.decode.protobuf.shape import Shape, shape_of
+from catchment.topics.decode.protobuf.source import NotProto, file_of
+from tests.unit.topics.decode.protobuf.protos import OLD, SHOP, compiled
 
 ODD = """
 // a comment with "quotes" and { brackets

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from catchment.topics.decode import wire
 from catchment.topics.decode.arrays import list_of, map_of, struct
-from catchment.topics.decode.avro_lanes import Cut, Lanes, varint
-from catchment.topics.decode.avro_leaves import Float, Node, Number, Text
+from catchment.topics.decode.avro.lanes import Cut, Lanes, varint
+from catchment.topics.decode.avro.leaves import Float, Node, Number, Text
 from catchment.topics.decode.schema import ARRAY, BIGINT, DOUBLE, MAP, STRUCT, VOID, Field, Kind
 from catchment.topics.decode.wire import Flags, Positions
 

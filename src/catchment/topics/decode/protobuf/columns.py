@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.topics.decode.arrays import struct
-from catchment.topics.decode.proto_scan import BAD_PACK, FEW, Found, scan, unpacked
-from catchment.topics.decode.proto_shape import ENTRY, MESSAGE, PIECE, TEXT_OF, TIMESTAMP, WRAPPER, Part, Shape
-from catchment.topics.decode.proto_text import as_json
+from catchment.topics.decode.protobuf.scan import BAD_PACK, FEW, Found, scan, unpacked
+from catchment.topics.decode.protobuf.shape import ENTRY, MESSAGE, PIECE, TEXT_OF, TIMESTAMP, WRAPPER, Part, Shape
+from catchment.topics.decode.protobuf.text import as_json
 from catchment.topics.decode.schema import within
 from catchment.topics.decode.wire import Bytes, Flags, Positions, Words, slices, texts, zigzag
 

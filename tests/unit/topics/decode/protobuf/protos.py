@@ -22,10 +22,10 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from grpc_tools import protoc  # type: ignore[import-untyped]
 
-from catchment.topics.decode.proto_choice import Always
-from catchment.topics.decode.proto_files import Messages
-from catchment.topics.decode.proto_shape import shape_of
-from catchment.topics.decode.protobuf import ProtobufParser
+from catchment.topics.decode.protobuf.choice import Always
+from catchment.topics.decode.protobuf.files import Messages
+from catchment.topics.decode.protobuf.parser import ProtobufParser
+from catchment.topics.decode.protobuf.shape import shape_of
 from tests.unit.topics.decode.messages import records
 
 SHOP = """

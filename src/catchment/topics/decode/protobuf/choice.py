@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from catchment.errors import UsageError
 from catchment.topics.decode.arrays import whole
 from catchment.topics.decode.letters import EMPTY
-from catchment.topics.decode.proto_columns import Reading
-from catchment.topics.decode.proto_shape import Part, Shape
+from catchment.topics.decode.protobuf.columns import Reading
+from catchment.topics.decode.protobuf.shape import Part, Shape
 from catchment.topics.decode.schema import shown
 from catchment.topics.decode.wire import Bytes, Positions, flat
 from catchment.topics.split import header_texts

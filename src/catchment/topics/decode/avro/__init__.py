@@ -1,0 +1,1 @@
+"""Avro: one field of all messages at a time."""
