@@ -18,7 +18,7 @@ demo: ## a small lake on this machine: Spark up, a row written to a table and re
 
 test: ## every test: unit, contract, model, Spark, real servers
 	@$(SETUP) test
-	@$(RUN) -m pytest
+	@$(RUN) scripts/tests.py
 
 unit: ## the quick tests: seconds, no Java
 	@$(SETUP) unit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -59,7 +59,7 @@ class Lake:
     def job(
         self,
         path: str,
-        files: Mapping[str, bytes | str | Callable[[Path], object]],
+        files: Mapping[str, bytes | str],
         do: Load | Query | None = None,
         *,
         format: str = "json",
@@ -73,7 +73,6 @@ class Lake:
         for name, body in files.items():
             key = f"{BASE}{path}/{name}"
             data = body.encode() if isinstance(body, str) else body
-            assert isinstance(data, bytes)
             stat = self.bucket.put(key, data)
             listed.append(DataFile(key, stat.etag, stat.size))
         publication = Publication(f"p{next(self.published)}", "2026-11-15T00:00:00Z")

@@ -6,8 +6,9 @@ import json
 import random
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from catchment.config.load import load_text
 from catchment.lake import Lake
 from catchment.lake.tables import Tables
 from catchment.tables.names import Table
+from catchment.testing.dying import Died
+from catchment.testing.kafka import KafkaBroker
 from catchment.testing.s3 import s3_server
-from tests.spark import programs
+from tests.spark import exports, programs
 
 TABLE = Table("sales", "orders")
 STEPS = ("point", "lock", "apply", "record", "remove", "free")
@@ -157,7 +160,7 @@ def test_a_bad_statement_stops_the_line_and_is_mended(spark: SparkSession, tmp_p
     drop.land("incremental/b", "1,20")
     with opened(text, spark) as tables:
         [why] = tables.apply(once=True, beat=0.5).stopped.values()
-        assert "merge.sql" in why and "nonsense" in why and "catchment tables retry" in why
+        assert "merge.sql" in why and "correct its name" in why and "catchment tables retry" in why
         assert not tables.status().well
         drop.configure("merge.sql", MERGE)
         tables.retry(str(TABLE))
@@ -177,23 +180,33 @@ def test_a_batch_that_is_skipped_stays_out(spark: SparkSession, tmp_path: Path) 
         assert totals(tables) == {0: (0, 0), 1: (20, 20)}
 
 
-def test_processes_killed_after_each_step_end_in_the_same_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_dying_after_each_step_ends_in_the_same_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Each run is another owner, and dies at another step: after the pointer, the lock, the commit, …"""
     text = config({"path": str(tmp_path / "lake")}, tmp_path / "ws")
-    file = tmp_path / "catchment.yaml"
-    file.write_text(text)
     drop = prepared(text)
     batches = shuffled(30)
     for path, rows in batches:
         drop.land(path, *rows)
     for number, step in enumerate(STEPS):
-        with process(file, step, str(2 + number % 3)) as dying:
-            out, err = dying.communicate(timeout=240)
-            assert dying.returncode == -signal.SIGKILL, (out, err)
+        with opened(text, spark) as tables, pytest.raises(Died):
+            tables.apply(once=True, beat=0.5, on_step=dying(step, 2 + number % 3))
     with opened(text, spark) as tables:
         assert not tables.apply(once=True, beat=0.5).stopped
         assert totals(tables) == expected([rows for _, rows in sorted(batches)])
         made = [one.note.batch for one in tables.history(str(TABLE)) if one.note]
         assert sorted(made) == sorted({"first", *(path for path, _ in batches)})
+
+
+def dying(step: str, nth: int) -> Callable[[str], None]:
+    seen = 0
+
+    def on_step(name: str) -> None:
+        nonlocal seen
+        seen += name == step
+        if name == step and seen == nth:
+            raise Died
+
+    return on_step
 
 
 @pytest.mark.soak
@@ -223,3 +236,40 @@ def test_three_replicas_and_three_hundred_batches_with_kills(spark: SparkSession
         assert sorted(made) == sorted({"first", *(path for path, _ in batches)})
     print(f"{kills} kills over 300 batches: 0 lost, 0 twice, in order")
     assert kills >= 6
+
+
+def test_a_closed_day_of_a_topic_is_a_batch_and_is_replaced_when_it_is_published_again(
+    spark: SparkSession, kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    """And a backfill of the topic reaches the table."""
+    topic = kafka.fresh_topic()
+    kafka.produce(topic, [exports.event(n, "order", exports.DAY + timedelta(hours=n)) for n in range(30)], 0)
+    closing = {**exports.EVENTS, "finalize": {"lateness": "2h"}, "heartbeat": "1s"}
+    source = f"topics/events/{topic}/type=order"
+    storage = {"path": str(tmp_path / "lake")}
+
+    def lake(export: dict[str, Any]) -> str:
+        found = yaml.safe_load(exports.text(kafka.bootstrap, topic, [export, exports.BACKUP], storage, tmp_path / "ws"))
+        found["tables"] = {"items": [{"table": "sales/orders", "source": source, "order": True, "late": "apply"}]}
+        return yaml.safe_dump(found, sort_keys=False)
+
+    text = lake(closing)
+    at = datetime(2026, 11, 11, 3, tzinfo=UTC)
+    exports.caught_up(text, spark, exports.Later(at - datetime.now(UTC)))
+    with opened(text, spark) as tables:
+        done = tables.apply(once=True, beat=0.5)
+        assert not done.stopped
+        assert [one.batch and one.batch.path for one in done.applied] == ["day=2026-11-10"]
+        assert sorted(row.n for row in tables.read(str(TABLE)).collect()) == list(range(24))
+    kafka.produce(topic, [exports.event(100, "order", exports.DAY)], 0)
+    exports.caught_up(text, spark, exports.Later(at + timedelta(days=1) - datetime.now(UTC)))
+    with opened(text, spark) as tables:
+        assert len(tables.apply(once=True, beat=0.5).applied) == 2
+        rows = tables.read(str(TABLE))
+        assert sorted(row.n for row in rows.collect()) == [*range(30), 100]
+        assert rows.where("day = '2026-11-10'").count() == 25
+    changed = lake({**closing, "generation": 2, "filter": "n <> 100"})
+    with Lake(load_text(changed), spark=spark) as opened_lake:
+        assert not opened_lake.topics.backfill("events", topic, replace=True).problems
+        assert not opened_lake.tables.apply(once=True, beat=0.5).stopped
+        assert sorted(row.n for row in opened_lake.tables.read(str(TABLE)).collect()) == list(range(30))

@@ -10,19 +10,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from catchment.testing.kafka import KafkaBroker
 from catchment.testing.kafka_messages import Message
 from catchment.topics import committed
 from catchment.topics.backfill.run import Outcome
+from catchment.topics.manifest import Counts, File
 from catchment.topics.names import Place
 from catchment.topics.service import Service
 from tests.spark.exports import DAY, caught_up, opened, text
 
 POLICY = {"max_messages": 400, "max_age": "1s"}
 BACKUP: dict[str, Any] = {"group": "backup", "policy": {"max_messages": 900, "max_age": "1s"}}
-CENTS = 1  # what each order is worth, beyond its whole part
 
 
 def events(pattern: str, generation: int) -> dict[str, Any]:
@@ -48,6 +48,11 @@ def line(number: int) -> Message:
 
 def worth(numbers: range) -> float:
     return sum(number % 100 + 0.25 for number in numbers)
+
+
+def total(rows: DataFrame) -> float:
+    [row] = rows.agg({"amount": "sum"}).collect()
+    return float(row[0])
 
 
 @contextmanager
@@ -111,7 +116,7 @@ def test_the_parser_bug(spark: SparkSession, kafka: KafkaBroker, tmp_path: Path)
         with opened(before, spark) as topics:
             rows = topics.read("events", topic)
             assert rows.count() == sent
-            assert rows.agg({"amount": "sum"}).first()[0] == worth(range(sent)) - 0.25 * sent
+            assert total(rows) == worth(range(sent)) - 0.25 * sent
         # 2 A day later Kafka has dropped the data.
         for partition in (0, 1):
             kafka.delete_records(topic, partition, kafka.end(topic, partition))
@@ -141,7 +146,7 @@ def test_the_parser_bug(spark: SparkSession, kafka: KafkaBroker, tmp_path: Path)
     with opened(after, spark) as topics:
         rows = topics.read("events", topic)
         assert sorted(row.n for row in rows.select("n").collect()) == list(range(sent))
-        assert rows.agg({"amount": "sum"}).first()[0] == worth(range(sent))
+        assert total(rows) == worth(range(sent))
         assert {one.generation for one in topics.files("events", topic)} == {2}
         repaired = topics.repair()
         assert repaired[f"events/{topic}"].removed
@@ -156,7 +161,7 @@ def test_from_kafka_and_from_the_backup_it_is_the_same(spark: SparkSession, kafk
         transaction.produce(topic, [line(n) for n in range(10)], 0)
     kafka.produce(topic, [line(n) for n in range(10, 1500)], 0)
     kafka.produce(topic, [line(n) for n in range(1500, 2000)], 1)
-    found = []
+    found: list[list[tuple[int, int, Counts, tuple[File, ...]]]] = []
     for source in ({"source": "backup"}, {"from_kafka": True}):
         storage = {"path": str(tmp_path / f"lake-{len(found)}")}
         caught_up(text(kafka.bootstrap, topic, [BACKUP, WRONG], storage, tmp_path / "ws"), spark)

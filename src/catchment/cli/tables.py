@@ -22,9 +22,13 @@ _some = click.option("--table", "tables", metavar="NAME,…", multiple=True, cal
 
 @click.command()
 @click.option("--once", is_flag=True, help="Apply all that is there now, then end.")
+@click.option("--listen", metavar="HOST:PORT", help="Take bucket events there, as S3 sends them to a web hook.")
+@click.option(
+    "--every", type=click.FloatRange(0.1), metavar="SECONDS", help="Look at everything so often. [default: 2]"
+)
 @_some
 @options
-def apply(*, given: Given, once: bool, **which: Any) -> None:
+def apply(*, given: Given, **how: Any) -> None:
     """Apply every closed batch to its Delta table, exactly once: as it closes, or in order where that is asked for.
 
     A batch is a folder below tables/<dataset>/<table>/ with a _SUCCESS in it. Any number of these may run at once, on
@@ -32,7 +36,7 @@ def apply(*, given: Given, once: bool, **which: Any) -> None:
     stands, or a batch could not be applied; what it is, and what to do, is said on standard error.
     """
     with given.lake() as lake, _counting() as step:
-        done = lake.tables.apply(once=once, on_progress=step, **which)
+        done = lake.tables.apply(on_progress=step, **how)
 
     def people() -> None:
         for one in done.applied:

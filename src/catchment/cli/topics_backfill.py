@@ -65,7 +65,7 @@ def backfill(*, given: Given, group: str, topic: str, **how: Any) -> None:
         raise click.UsageError("--from and --from-kafka do not go together; choose one")
     with given.lake() as lake, bars("ranges") as step:
         done = lake.topics.backfill(group, topic, on_progress=lambda now: step(now.done, now.total), **how)
-    given.show({"problems": done.problems, **plain(done)}, lambda: _tell(f"{group}/{topic}", done, dry=how["dry_run"]))
+    given.show(_document(done) if given.as_json else None, lambda: _tell(f"{group}/{topic}", done, dry=how["dry_run"]))
     for problem in done.problems:
         say(f"catchment: {problem}")
     if done.problems:
@@ -90,6 +90,13 @@ def _replay(given: Given, group: str, topic: str, how: dict[str, Any]) -> None:
         click.echo(f"{group}/{topic} to {done.to_topic}: {count(done.messages, 'message')} {would}")
 
     given.show(done, people)
+
+
+def _document(done: Backfilled) -> dict[str, Any]:
+    """Each range once: the plan has them too, and with all that is current already they may be many."""
+    plan = {"current": len(done.plan.current), "newer": done.plan.newer, "unavailable": plain(done.plan.unavailable)}
+    told = {"ranges": plain(done.ranges), "mended": done.mended, "unreadable": plain(done.unreadable)}
+    return {"problems": done.problems, **plan, **told}
 
 
 def _tell(place: str, done: Backfilled, *, dry: bool) -> None:

@@ -100,7 +100,7 @@ def _avro(decode: Decode) -> list[tuple[Loc, str]]:
         return [(("schema",), "avro needs its schema from one place; write one of schema, schema_file or registry")]
     try:
         json.loads(decode.avro_schema or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return [(("schema",), "is not JSON; write the Avro schema as JSON text")]
     return []
 
@@ -154,6 +154,8 @@ class Format(Section):
             found.append((("compression",), f"{self.name} cannot have it; write one of: {', '.join(compressions)}"))
         if self.delimiter == "":
             found.append((("delimiter",), 'is empty; write one or more characters, as "\\n"'))
+        if self.delimiter is not None and any("\ud800" <= one <= "\udfff" for one in self.delimiter):
+            found.append((("delimiter",), "is half of a character; write whole ones"))
         if self.codec is not None and self.compression in (None, "none"):
             found.append((("codec",), "needs compression; add 'compression: block' (or record)"))
         refuse(found)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from catchment.bucket.probe import probe
 from catchment.clock import SYSTEM, Clock, isoformat
 from catchment.errors import Unsupported, UsageError
+from catchment.lake.listen import listening
 from catchment.lake.signals import stopped_by_signals
 from catchment.monitor.owners import Owners
 from catchment.monitor.replica import INTERVAL, Beating, this_replica
@@ -22,7 +23,7 @@ from catchment.tables import control
 from catchment.tables.history import Commit, history
 from catchment.tables.landing import Landed, Landing
 from catchment.tables.names import Batch, Table
-from catchment.tables.service import Progress, Service
+from catchment.tables.service import TICK, Progress, Service
 from catchment.tables.settings import Configs
 from catchment.tables.status import Status, status
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from catchment.lake import Lake
     from catchment.tables.delta import DeltaEngine
+
+TICK_LISTENING = 60.0  # seconds between two looks at everything, where events tell what has changed
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Tables:
         *,
         tables: Sequence[str] | None = None,
         once: bool = False,
+        listen: str | None = None,
+        every: float | None = None,
         beat: float = INTERVAL,
         on_progress: Callable[[Progress], object] = lambda progress: None,
         on_step: Callable[[str], object] = lambda name: None,
@@ -61,8 +66,9 @@ class Tables:
     ) -> Progress:
         """Apply batches as they close, until stopped; with `once`, all that there is now.
 
-        In the main thread SIGTERM and SIGINT stop it: what is being applied is finished. Any number of processes may do
-        this at once.
+        listen: take bucket events at this address (host:port), as S3 sends them to a web hook. every: seconds between
+        two looks at everything; 2, or 60 with `listen`. In the main thread SIGTERM and SIGINT stop it: what is being
+        applied is finished. Any number of processes may do this at once.
         """
         bucket = self._lake.bucket
         self._must_compare_and_set()
@@ -78,9 +84,13 @@ class Tables:
                 gone=Owners(bucket, clock=self._clock).gone,
                 only=self._only(tables),
                 clock=self._clock,
+                tick=every or (TICK if listen is None else TICK_LISTENING),
                 on_step=on_step,
                 on_progress=on_progress,
             )
+            if listen is not None:
+                storage = self._lake.config.state_storage
+                stack.enter_context(listening(listen, storage.bucket, storage.prefix, service.notify))
             stack.enter_context(stopped_by_signals(service.stop))
             on_ready(service)
             return service.run(once=once)

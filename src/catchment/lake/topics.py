@@ -280,7 +280,8 @@ class Topics:
         """
         [(config, export)] = self._chosen([group], [topic])
         _understood([(config, export)])
-        self._must_compare_and_set()
+        if not dry_run:  # which writes nothing, not even to try
+            self._must_compare_and_set()
         known = identity.read(self._lake.bucket, Place(group, topic))
         which = None if kafka_partition is None else known.source(kafka_partition) if known else Source(kafka_partition)
         period = Period(which, first_offset, last_offset, start_time, end_time)

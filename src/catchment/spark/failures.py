@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+# Delta has a name for it, and Spark no text for that name.
+_NAMELESS = re.compile(r"Cannot find main error class '([A-Z][A-Z0-9_]*)'")
 _END = re.compile(r"\n\s+at |\nDriver stacktrace|\nJVM stacktrace|\nCaused by: |\n\n|\n== |\n'|\n\+|;\n")
 _WRAPPERS = ("INTERNAL_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF", "STAGE_FAILED")
 _LENGTH = 400
@@ -38,7 +40,16 @@ class Cause(NamedTuple):
     @property
     def conditions(self) -> list[str]:
         """The names that Spark gives to what it expects to go wrong: CAST_INVALID_INPUT."""
-        return [name for name in _CONDITION.findall(self.message) if not name.startswith(_WRAPPERS)]
+        names = [*_CONDITION.findall(self.message), *_NAMELESS.findall(self.message)]
+        return [name for name in names if not name.startswith(_WRAPPERS)]
+
+
+def raised() -> tuple[type[Exception], ...]:
+    """What PySpark raises when the other side fails."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
 
 
 def causes(error: BaseException) -> list[Cause]:
@@ -66,5 +77,7 @@ def said(chain: Sequence[Cause]) -> str:
     if not told:
         return chain[-1].kind.rpartition(".")[2]
     cause = next((one for one in reversed(told) if one.conditions), told[-1])
+    if _NAMELESS.search(cause.message):
+        return f"[{cause.conditions[0]}] Delta says no more than this"
     line = " ".join(_END.split(cause.message.strip())[0].split())
     return (line if cause.conditions else f"{cause.kind.rpartition('.')[2]}: {line}")[:_LENGTH]

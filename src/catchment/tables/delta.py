@@ -11,7 +11,6 @@ transaction, and Delta does 3 and 4; the commit is then found by the attempt's o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from uuid import uuid4
 
 from catchment.bucket.contract import Bucket
 from catchment.bucket.open import open_bucket
+from catchment.clock import SYSTEM, Clock
 from catchment.config.storage import Storage
 from catchment.errors import CatchmentError, NotFound
 from catchment.spark import failures
@@ -44,6 +44,11 @@ VIEWS = ("batch", "temp_ext")
 _SAME = "ConcurrentTransactionException"  # Delta: a commit with our transaction was faster
 _OTHERS = ("Concurrent", "MetadataChanged", "ProtocolChanged", "FileAlreadyExists", "VersionNotFound")
 _VIOLATED = "CHECK constraint EXPRESSION("  # Delta's name for what replaceWhere demands
+_HINTS = {
+    "DELTA_UNSUPPORTED_SUBQUERY": "write it as MERGE INTO … USING batch …: UPDATE and DELETE take no subqueries",
+    "DELTA_MERGE_UNRESOLVED_EXPRESSION": "a column in the MERGE is not the table's nor the batch's: correct its name",
+    "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE": "make the rows of the batch unique first, in a view",
+}
 _TRANSACTION = "spark.databricks.delta.write.txnAppId"
 _NUMBER = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -58,6 +63,7 @@ class DeltaEngine:
         storage: Storage,
         *,
         bucket: Bucket | None = None,
+        clock: Clock = SYSTEM,
         attempt: Callable[[], str] = lambda: uuid4().hex,
         on_step: Callable[[str], object] = lambda name: None,
     ) -> None:
@@ -65,7 +71,7 @@ class DeltaEngine:
         self._spark, self._storage = spark, storage
         self._session = reading.prepare(spark.newSession())
         self._bucket = bucket if bucket is not None else open_bucket(storage, create=False)
-        self._attempt, self._on_step = attempt, on_step
+        self._clock, self._attempt, self._on_step = clock, attempt, on_step
         self._logs: dict[Table, TableLog] = {}
 
     # -- what is in
@@ -98,13 +104,13 @@ class DeltaEngine:
 
     def apply(self, job: Job) -> Applied:
         """See `work.Engine`. What a statement reads and changes is at the table's newest version."""
-        began = time.monotonic()
+        began = self._clock.monotonic()
         what = job.settings.do.file if isinstance(job.settings.do, Query) else str(job.batch)
         for last in (False, True):
             try:
                 with _explained(what):
                     found = self._apply(job)
-                return replace(found, seconds=time.monotonic() - began)
+                return replace(found, seconds=self._clock.monotonic() - began)
             except _Overtaken:  # by an attempt at the same batch: look what became of it
                 if last:
                     raise
@@ -124,13 +130,7 @@ class DeltaEngine:
             return Applied(version, made.rows if made is not None and same else None, already=True)
         self._on_step("check")
         self._unchanged(job)  # 2
-        note = Note(
-            batch.path,
-            batch.publication.id,
-            self._attempt(),
-            int(time.time() * 1000),
-            zero=job.settings.allow_zero_rows,
-        )
+        note = self._note(batch, zero=job.settings.allow_zero_rows)
         if isinstance(job.settings.do, Query):
             return self._query(job, job.settings.do, begun, note, carried.next)
         return self._load(job, job.settings.do, begun, note, carried.next)
@@ -238,7 +238,7 @@ class DeltaEngine:
 
     def fence(self, batch: Batch) -> int:
         """See `work.Engine`. Safe to repeat."""
-        note = Note(batch.path, batch.publication.id, self._attempt(), int(time.time() * 1000), why="skipped")
+        note = self._note(batch, why="skipped")
         while True:
             try:
                 with _explained(str(batch)):
@@ -255,7 +255,11 @@ class DeltaEngine:
             except _Overtaken:
                 continue
 
-    # -- places
+    # -- small things
+
+    def _note(self, batch: Batch, *, why: str = "", zero: bool = False) -> Note:
+        began = int(self._clock.now().timestamp() * 1000)
+        return Note(batch.path, batch.publication.id, self._attempt(), began, why, zero)
 
     def _log(self, table: Table) -> TableLog:
         found = self._logs.get(table)
@@ -282,12 +286,9 @@ class _Overtaken(CatchmentError):
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
     """Spark's errors as ours: BatchFailed if trying again is no use."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except failures.raised() as error:
         chain = failures.causes(error)
         names = [cause.kind.rpartition(".")[2] for cause in chain]
         if any(_SAME in name for name in names):
@@ -298,9 +299,9 @@ def _explained(what: str) -> Iterator[None]:
             ) from error
         if failures.passes(chain):
             raise CatchmentError(f"{what} was not applied: {failures.said(chain)}", hint="it is tried again") from error
-        raise BatchFailed(
-            f"{what}: {failures.said(chain)}", hint="mend the batch, its _config or the statement"
-        ) from error
+        known = {name for cause in chain for name in cause.conditions}
+        hint = next((said for name, said in _HINTS.items() if name in known), "mend the batch, its _config or its SQL")
+        raise BatchFailed(f"{what}: {failures.said(chain)}", hint=hint) from error
 
 
 def _no_rows(batch: Batch, why: str) -> BatchFailed:
@@ -352,12 +353,9 @@ def _check_partition(frame: DataFrame, replaced: dict[str, str], batch: Batch) -
 @contextmanager
 def _inside(batch: Batch, replaced: dict[str, str]) -> Iterator[None]:
     """What Delta says of a row outside of the partition, in our words."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except failures.raised() as error:
         if replaced and any(_VIOLATED in cause.message for cause in failures.causes(error)):
             raise _outside(batch, replaced) from error
         raise

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from catchment.bucket.contract import Bucket, Entry
 from catchment.config.tables import Tables
 from catchment.errors import NotFound
-from catchment.tables.names import BACKFILL, BACKLOG, CLAIMED, CONFIG, LOCK, ROOT, SUCCESS, Batch, Publication, Table
+from catchment.tables.names import BACKFILL, BACKLOG, CLAIMED, CONFIG, LOCK, ROOT, SUCCESS, Publication, Table
 from catchment.tables.work import DataFile
 
 RECENT = timedelta(minutes=1)  # stores that tell times in seconds, and clocks that differ, are within this
@@ -60,20 +60,42 @@ class Landing:
         }
         self._seen: dict[str, tuple[Entry, Publication]] = {}
 
-    def look(self) -> Listing:
-        """One listing of everything."""
+    def look(self, only: Collection[Table] | None = None) -> Listing:
+        """One listing of everything; with `only`, of these tables and of what is said above them."""
         found = Listing()
-        for item in self._config.items:
-            self._landed(found, Table.parse(item.table))
-        for entry in self._bucket.list(f"{ROOT}/"):
-            self._sort(found, entry)
+        declared = {Table.parse(item.table) for item in self._config.items}
+        for table in declared if only is None else only:
+            self._landed(found, table)
+        for prefix in self._prefixes(only):
+            for entry in self._bucket.list(prefix):
+                self._sort(found, entry)
         for table, source in self._sources.items():
+            if only is not None and table not in only:
+                continue
             landed = self._landed(found, table)
             for entry in self._bucket.list(source):
                 folder, _, name = entry.key.removeprefix(source).rpartition("/")
                 if name == SUCCESS and entry.settled and not hidden(folder):
                     landed.closed[folder] = entry
         return found
+
+    def _prefixes(self, only: Collection[Table] | None) -> Iterator[str]:
+        if only is None or self._naming is not None:  # batches may lie anywhere then
+            yield f"{ROOT}/"
+            return
+        yield f"{ROOT}/{CONFIG}/"
+        yield from sorted({f"{ROOT}/{table.dataset}/{CONFIG}/" for table in only})
+        yield from sorted(table.prefix for table in only)
+
+    def table_of(self, key: str) -> Table | None:
+        """The table that a change of this key may be about; None if it may be about any."""
+        for table, source in self._sources.items():
+            if key.startswith(source):
+                return table
+        parts = key.split("/")
+        if self._naming is not None or parts[0] != ROOT or len(parts) < 4:
+            return None
+        return _table("/".join(parts[1:3]))
 
     def publication(self, entry: Entry, now: datetime) -> Publication | None:
         """Which putting of this `_SUCCESS` there is now; None if it has gone. Often without a request."""
@@ -196,8 +218,3 @@ def _table(text: str) -> Table | None:
         return Table.parse(text)
     except ValueError:
         return None
-
-
-def by_path(landed: Landed, table: Table, publications: Mapping[str, Publication]) -> list[Batch]:
-    """The batches of a table in the order in which they are applied."""
-    return [Batch(table, path, publications[path]) for path in sorted(landed.closed) if path in publications]

@@ -7,6 +7,7 @@ ORC files have are read from those.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ STRICT: Mapping[str, Mapping[str, str]] = {
 }
 _TEXT = ("csv", "json")  # whose types are a guess
 _MERGED = ("parquet", "orc")
-_NO_GLOBS = {"__globPaths__": "false"}  # Spark's own: a key may well have a [ or a * in it
+_PATTERN = re.compile(r"[\\{}\[\]*?]")  # Spark takes paths for patterns, and a key may well have a [ in it
 
 
 def prepare(session: SparkSession) -> SparkSession:
@@ -50,7 +51,7 @@ def rows(session: SparkSession, job: Job, uri: Callable[[str], str], table: Stru
         if inside is None:
             return None
         return _with_columns(session.createDataFrame([], inside), settings.columns, types)
-    uris = [uri(file.key) for file in job.files]
+    uris = [_PATTERN.sub(r"\\\g<0>", uri(file.key)) for file in job.files]
     reader = _reader(session, job, uri)
     if inside is not None:
         found = reader.schema(inside).load(uris)
@@ -64,7 +65,7 @@ def rows(session: SparkSession, job: Job, uri: Callable[[str], str], table: Stru
 
 def _reader(session: SparkSession, job: Job, uri: Callable[[str], str]) -> DataFrameReader:
     read = job.settings.read
-    options = {**STRICT.get(read.format, {}), **_NO_GLOBS}
+    options = dict(STRICT.get(read.format, {}))
     if read.format in _MERGED and len(job.files) > 1:
         options["mergeSchema"] = "true"
     folder = f"{job.base}{job.batch.path}" if job.batch.path else job.base.rstrip("/")

@@ -17,7 +17,7 @@ from catchment.config.tables import Tables
 from catchment.errors import CatchmentError
 from catchment.tables.apply import Applier, Done
 from catchment.tables.claim import Stage
-from catchment.tables.landing import Landed, Landing, Listing
+from catchment.tables.landing import Landed, Landing
 from catchment.tables.names import Batch, Table
 from catchment.tables.settings import Configs, Settings
 from catchment.tables.work import Engine
@@ -65,11 +65,22 @@ class Service:
         self._landing = Landing(bucket, config)
         self._over: set[str] = set()  # records of unordered batches that are settled
         self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._changed: set[Table | None] = set()  # of which something was said; None: of any
         self.progress = Progress()
 
     def stop(self) -> None:
         """Finish the batches that are being applied, and begin no more."""
         self._stopping.set()
+        self._woken.set()
+
+    def notify(self, key: str | None) -> None:
+        """Something about this key was said to have changed: look at its table at once. None: at all. From any thread.
+
+        Only a hint: what nobody says anything about is found by the next look at everything.
+        """
+        self._changed.add(None if key is None else self._landing.table_of(key))
+        self._woken.set()
 
     def run(self, *, once: bool = False) -> Progress:
         """Rounds until stopped; with `once`, until there is nothing more to do at once.
@@ -77,10 +88,11 @@ class Service:
         CatchmentError if the bucket or Spark fail in a run with `once`; otherwise it is tried again.
         """
         pause = self._tick
+        only: frozenset[Table] | None = None  # at first, and when nobody said anything, all
         with ThreadPoolExecutor(self._config.parallelism, thread_name_prefix="tables") as threads:
             while not self._stopping.is_set():
                 try:
-                    more = self._round(threads)
+                    more = self._round(threads, only)
                 except CatchmentError as error:
                     if once:
                         raise
@@ -96,17 +108,28 @@ class Service:
                     continue
                 if once:
                     break
-                self._stopping.wait(self._tick)
+                only = self._wait()
         return self.progress
 
-    def _round(self, threads: ThreadPoolExecutor) -> bool:
+    def _wait(self) -> frozenset[Table] | None:
+        """Until somebody says that something changed, or for a while: what to look at then."""
+        said = self._woken.wait(self._tick)
+        self._woken.clear()  # before what was said is taken: what comes now is said again
+        changed = set(self._changed)
+        self._changed -= changed
+        if not said or None in changed or self._stopping.is_set():
+            return None
+        return frozenset(table for table in changed if table is not None)
+
+    def _round(self, threads: ThreadPoolExecutor, only: frozenset[Table] | None) -> bool:
         """Everything that is due now, once. Whether there may be more at once."""
         before = len(self.progress.applied) + len(self.progress.late)
-        listing = self._landing.look()
+        listing = self._landing.look(only)
         configs = Configs(self._bucket, listing.configs)
         applier = self._applier(configs)
-        self.progress.problems = list(listing.problems)
-        self.progress.stopped, self.progress.waiting = {}, {}
+        if only is None:
+            self.progress.problems = list(listing.problems)
+            self.progress.stopped, self.progress.waiting = {}, {}
         under_way: list[tuple[str, Future[Done]]] = []
         for table, landed in sorted(listing.tables.items()):
             if self._only is not None and table not in self._only:
@@ -182,8 +205,3 @@ class Service:
             clock=self._clock,
             on_step=self._on_step,
         )
-
-
-def look(bucket: Bucket, config: Tables) -> Listing:
-    """What has landed, for those who only look."""
-    return Landing(bucket, config).look()

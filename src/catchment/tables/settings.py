@@ -30,7 +30,8 @@ from catchment.tables.work import BatchFailed
 Evolution = Literal["fail", "add columns"]
 
 TOPICS = "topics/"  # where the exports of the topics room lie
-OF_TOPICS: documents.Document = {"format": "parquet", "write_disposition": "partition"}
+# A day may come to have no files: a backfill has found that its rows are of other types.
+OF_TOPICS: documents.Document = {"format": "parquet", "write_disposition": "partition", "allow_zero_rows": True}
 EXAMPLE = '{"format": "csv", "options": {"header": true}}'
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -81,13 +80,11 @@ class TableLog:
     def look(self) -> Look:
         """The table as it is now."""
         jvm = self._jvm
-        self._activate()
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._session._jsparkSession, self.uri)
         return Look(self, log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()))
 
     def begin(self) -> Begun:
         """A transaction on the table as it is now."""
-        self._activate()
         log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._session._jsparkSession, self.uri)
         return Begun(self, log, log.startTransaction())
 
@@ -139,10 +136,6 @@ class TableLog:
                 return
         if known.id != id or known.version < version:
             self._known = _Known(id, version, snapshot.transactions())
-
-    def _activate(self) -> None:
-        """Delta asks for the session of the thread."""
-        self._jvm.org.apache.spark.sql.SparkSession.setActiveSession(self._session._jsparkSession)
 
     @property
     def _jvm(self) -> Any:
@@ -230,7 +223,7 @@ class Begun(Look):
             companion = getattr(getattr(self._delta.actions, "Metadata$"), "MODULE$")
             defaults = [getattr(companion, f"$lessinit$greater$default${at}")() for at in range(1, 9)]
             self._transaction.updateMetadata(self._delta.actions.Metadata(*defaults), False)
-        at = self._some(self._jvm.java.lang.Long(int(time.time() * 1000)))
+        at = self._some(self._jvm.java.lang.Long(note.began))
         carried = self._delta.actions.SetTransaction(transaction, number, at)
         operation = self._operation(self._jvm.org.apache.spark.sql.SaveMode.Append, note)
         actions = self._jvm.PythonUtils.toSeq([carried])

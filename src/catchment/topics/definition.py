@@ -14,6 +14,7 @@ import json
 from typing import Any
 
 from catchment.config.decode import Decode
+from catchment.config.secret import HIDDEN
 from catchment.config.section import Section
 from catchment.config.topics import Export
 from catchment.topics.decode.modules import find, is_plugin
@@ -56,9 +57,12 @@ def _given(section: Section) -> dict[str, Any]:
 
 
 def _contents(decode: Decode) -> dict[str, str]:
-    """Of files, what is in them counts, and not where they are."""
+    """Of files, what is in them counts, and not where they are. Of a registry, where it is, and not who asks."""
     files = {"schema_file": decode.schema_file, "descriptor": decode.descriptor}
-    return {name: file.digest() for name, file in files.items() if file is not None}
+    found = {name: file.digest() for name, file in files.items() if file is not None}
+    if decode.registry is not None:
+        found["registry"] = str(decode.registry).replace(f"{HIDDEN}@", "", 1)
+    return found
 
 
 def fingerprint(export: Export) -> str:

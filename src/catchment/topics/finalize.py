@@ -48,7 +48,7 @@ from catchment.errors import BucketError, Conflict
 from catchment.topics.closing import Leaf, Unit, leaves, unit_of
 from catchment.topics.manifest import Manifest
 from catchment.topics.names import Place
-from catchment.topics.publish import Listed, Published, Ranges, publish
+from catchment.topics.publish import Listed, Published, Ranges, publish, published_end
 from catchment.topics.times import boundary
 
 WORKERS = 8  # folders and manifests at a time: each is a few small requests
@@ -167,22 +167,31 @@ def after_commit(
 
     Safe to repeat: what is listed already is not listed again, and not counted again.
     """
-    if export.finalize is None or not (manifest.files or manifest.earlier):
+    if not (manifest.earlier or (export.finalize and manifest.files)):
         return Late()
     now = state(bucket, place)
-    unit, line, late = unit_of(export), now.line, export.finalize.late
-    # Where a swapped range has no files any more, those that it had must go from the list.
-    folders = sorted({place.parse_file(file.key)[0] for file in manifest.files} | set(manifest.earlier))
-    ends = [(folder, end) for folder in folders if line and (end := unit.end(folder)) is not None and end <= line]
+    if now.line is None:
+        return Late()
+    late = export.finalize.late if export.finalize else "republish"
+    ends: list[tuple[str, datetime, bool]] = []
+    if export.finalize:
+        unit = unit_of(export)
+        # Where a swapped range has no files any more, those that it had must go from the list.
+        for folder in sorted({place.parse_file(file.key)[0] for file in manifest.files} | set(manifest.earlier)):
+            if (end := unit.end(folder)) is not None and end <= now.line:
+                ends.append((folder, end, now.closed is not None and end <= now.closed))
+    # An earlier definition may have had other days, or other names for them: its lists say that they are closed.
+    others = sorted({*manifest.earlier} - {folder for folder, _, _ in ends})
 
-    def one(item: tuple[str, datetime]) -> Published:
-        folder, end = item
-        is_closed = now.closed is not None and end <= now.closed
+    def one(item: tuple[str, datetime, bool]) -> Published:
+        folder, end, is_closed = item
         return publish(bucket, place, folder, end, late=late, closed=is_closed, own=manifest, nonce=nonce)
 
-    if not ends:
+    if not (ends or others):
         return Late()
-    with _pool(min(workers, len(ends))) as pool:
+    with _pool(min(workers, len(ends) + len(others))) as pool:
+        found = _map(pool, lambda folder: published_end(bucket, place, folder), others)
+        ends += [(folder, end, True) for folder, end in zip(others, found, strict=True) if end is not None]
         done = tuple(published for published in _map(pool, one, ends) if published.key)
     mine = {file.key for file in manifest.files}
     return Late(done, tuple(file for one in done for file in one.added if file.late and file.key in mine))

@@ -7,6 +7,10 @@ One document per export and topic, `_export.json`, read once at start. It settle
 - **Where it began**: the offsets that `start` meant when the export was first seen. Kafka partitions that are not
   listed came later, and everything in them is new: they begin at 0.
 - **Generations**: one definition each. The same number with another definition is refused.
+
+What lies before the start may be added, from there downwards. A manifest is named by its first offset, so two that cut
+otherwise would both find their name free. Therefore the bounds of the next range are recorded here before it is
+committed, and stay until it is: whoever adds takes these.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class Identity:
     starts: Mapping[int, int]  # Kafka partition → the offset at which the export began
     generations: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # number → definition
     past: tuple[str, ...] = ()  # the ids of earlier lives
+    adding: Mapping[int, int] = field(default_factory=dict)  # Kafka partition → where a range begins that ends at start
 
     def source(self, partition: int) -> Source:
         return Source(partition, self.life)
@@ -46,6 +51,7 @@ class Identity:
             "starts": {str(partition): first for partition, first in sorted(self.starts.items())},
             "generations": {str(number): what for number, what in sorted(self.generations.items())},
             "past": list(self.past),
+            "adding": {str(partition): first for partition, first in sorted(self.adding.items())},
         }
 
     @classmethod
@@ -58,6 +64,7 @@ class Identity:
                 {int(partition): int(first) for partition, first in value["starts"].items()},
                 {int(number): dict(what) for number, what in value["generations"].items()},
                 tuple(str(one) for one in value.get("past", ())),
+                {int(partition): int(first) for partition, first in value.get("adding", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BucketError(
@@ -96,12 +103,7 @@ def register(
             if known is not None:
                 _same_definition(place, identity, export, known, wanted)
                 return identity
-            if export.generation < max(identity.generations):
-                raise ExportStopped(
-                    f"{place} is at generation {max(identity.generations)}, and the config says {export.generation},"
-                    " which was never used",
-                    hint=f"set generation: {max(identity.generations) + 1}",
-                )
+            _not_behind(place, identity, export)
             identity = replace(identity, generations={**identity.generations, export.generation: wanted})
         try:
             swap.swap(bucket, document, identity.plain(), nonce=nonce)
@@ -126,14 +128,42 @@ def accept_recreated(
         before = Identity.parse(document.key, document.value)
         if before.topic_id == topic_id:
             return before
-        now = replace(
-            before, topic_id=topic_id, life=before.life + 1, starts=dict(starts), past=(*before.past, before.topic_id)
-        )
+        past = (*before.past, before.topic_id)
+        now = replace(before, topic_id=topic_id, life=before.life + 1, starts=dict(starts), past=past, adding={})
         try:
             swap.swap(bucket, document, now.plain(), nonce=nonce)
         except Conflict:
             continue
         return now
+
+
+def reserve(
+    bucket: Bucket, place: Place, source: Source, first: int, next: int, *, nonce: Callable[[], str] = swap.fresh
+) -> bool:
+    """Record that the range before the start, which is `next`, begins at `first`: before its manifest is put.
+
+    False if the export begins elsewhere by now, or another cut of it was recorded before. Safe to repeat.
+    """
+    while True:
+        document = swap.read(bucket, place.export())
+        now = Identity.parse(document.key, document.value)
+        there = now.adding.get(source.partition, first)
+        if now.life != source.life or now.start(source.partition) != next or there != first:
+            return False
+        if source.partition in now.adding:
+            return True
+        now = replace(now, adding={**now.adding, source.partition: first})
+        try:
+            swap.swap(bucket, document, now.plain(), nonce=nonce)
+        except Conflict:
+            continue
+        return True
+
+
+def lowered(identity: Identity, partition: int, first: int) -> Identity:
+    """The same export, begun at `first`: what lies between was added. Pure."""
+    adding = {one: start for one, start in identity.adding.items() if one != partition}
+    return replace(identity, starts={**identity.starts, partition: first}, adding=adding)
 
 
 def lower_start(
@@ -145,7 +175,7 @@ def lower_start(
         now = Identity.parse(document.key, document.value)
         if now.life != source.life or now.start(source.partition) != next:
             return now
-        now = replace(now, starts={**now.starts, source.partition: first})
+        now = lowered(now, source.partition, first)
         try:
             swap.swap(bucket, document, now.plain(), nonce=nonce)
         except Conflict:
@@ -164,10 +194,21 @@ def recreated(place: Place, before: str, now: str) -> ExportStopped:
 
 
 def check_definition(place: Place, identity: Identity, export: Export) -> None:
-    """ExportStopped if this generation was written with another definition. Changes nothing."""
+    """ExportStopped if `register` would refuse this generation or its definition. Changes nothing."""
     known = identity.generations.get(export.generation)
     if known is not None:
         _same_definition(place, identity, export, known, definition(export))
+    else:
+        _not_behind(place, identity, export)
+
+
+def _not_behind(place: Place, identity: Identity, export: Export) -> None:
+    if export.generation < max(identity.generations):
+        raise ExportStopped(
+            f"{place} is at generation {max(identity.generations)}, and the config says {export.generation},"
+            " which was never used",
+            hint=f"set generation: {max(identity.generations) + 1}",
+        )
 
 
 def _same_topic(place: Place, identity: Identity, topic_id: str) -> None:

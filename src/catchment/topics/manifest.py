@@ -1,7 +1,7 @@
 """The manifest of one range: what was read, what was written, and that nothing is missing in between.
 
 It is put if absent, and that put is the commit. A backfill may swap it for another of the same bounds. **`read + gaps =
-last - first + 1` and `read = written + dead + filtered`, or there is no manifest**: `Manifest` cannot be made otherwise.
+last - first + 1` and `read = written + dead + filtered`, or there is no manifest**: none can be made otherwise.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Manifest:
     owner: str = ""  # who committed it, for people
     committed: str = ""  # when, on its clock, for people
     skipped: str = ""  # why these offsets were gone over, if they were: Kafka no longer had them
-    earlier: tuple[str, ...] = ()  # folders in which the range had files before it was swapped; empty if it never was
+    earlier: tuple[str, ...] = ()  # folders it had files in before it was swapped, or else its own; empty: it never was
     extra: Mapping[str, Any] = field(default_factory=dict)  # what a later version added
 
     def __post_init__(self) -> None:

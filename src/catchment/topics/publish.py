@@ -126,6 +126,15 @@ class Ranges:
             return which, {}
 
 
+def published_end(bucket: Bucket, place: Place, folder: str) -> datetime | None:
+    """When the folder's day (or hour) ended, by its `_SUCCESS` or `_LATE`; None if it has neither."""
+    for key in (place.success(folder), place.late(folder)):
+        document = swap.read(bucket, key)
+        if document.exists:
+            return datetime.fromisoformat(Publication.parse(key, document.value).end)
+    return None
+
+
 def range_of(place: Place, key: str) -> Range | None:
     """The range whose manifest would list this file; None if it is not named as a file of an export."""
     try:
@@ -178,6 +187,7 @@ def publish(
                 listed = {file.key for file in before.files}
                 found = [file for file in found if file.key not in listed]
             return _set_aside(bucket, place, folder, end, found, own, nonce)
+        _set_aside(bucket, place, folder, end, [], own, nonce)  # replaced files that were late are listed there
         files = tuple(sorted([*kept, *found], key=lambda file: file.key))
         if files == (before.files if before else ()):
             return Published(folder)

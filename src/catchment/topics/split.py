@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -207,10 +208,18 @@ def _time(name: str, split: Split, table: pa.Table) -> _Level:
     reasons = None
     if times.null_count > column.null_count:
         is_bad = pc.and_(pc.is_null(times), pc.is_valid(column))
-        told = [_no_time(name, split, given, value) for value in column.filter(is_bad).to_pylist()]
+        told = [_no_time(name, split, given, value) for value in _quotable(column.filter(is_bad))]
         reasons = pc.replace_with_mask(pa.nulls(len(column), pa.string()), is_bad, pa.array(told, pa.string()))
     parts = [folder_of([(name, value)]) for value in values]
     return _fill(name, split, given, _Level(codes, parts, reasons, times), column)
+
+
+def _quotable(column: pa.Array) -> list[Any]:
+    """Values for a sentence. Times as text: some have a year that Python does not know."""
+    if pa.types.is_nested(column.type):
+        return [[]] * len(column)
+    found: list[Any] = (column.cast(pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist()
+    return found
 
 
 def _no_time(name: str, split: Split, given: _Given, value: object) -> str:

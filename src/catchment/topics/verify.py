@@ -310,6 +310,8 @@ class _Seen:
         for folder, files in sorted(unpublished.items()):
             if folder in closed or closing.is_closed(folder):
                 for key, manifest in sorted(files.items()):
+                    if not self._is_committed(todo, key, ranges):
+                        continue  # it was replaced meanwhile
                     # The hint moves only after what is late was published.
                     busy = manifest.last >= hints.get(manifest.source, 0)
                     text = f"does not list {key}, which is committed" + (": may be in progress" if busy else "")
@@ -331,7 +333,7 @@ class _Seen:
             self.add(Kind.UNLISTED, key, f"no manifest lists it; {cover}", note=True)
         elif key not in {file.key for file in (*cover.files, *cover.dead)}:  # else it was committed meanwhile
             why = kept_because(key, name, cover, also_newer=False)
-            if name.last >= todo.ends[name.source]:
+            if name.last >= todo.ends.get(name.source, 0):
                 why = "it reaches above the committed offset: may be in progress"
             elif name.generation < cover.generation and (name.first, name.last) == (cover.first, cover.last):
                 why = f"generation {cover.generation} is in its place: 'catchment topics repair' removes it"

@@ -118,3 +118,13 @@ def test_a_backup_that_lacks_what_the_export_is_split_by_is_refused(
     assert run(["topics", *EVENTS, "--dry-run", "--from", "sparse"]) == 2
     assert "does not keep what events is made of (timestamp of messages)" in capsys.readouterr().err
     assert run(["topics", *EVENTS, "--dry-run", "--from", "backup"]) == 0
+
+
+def test_a_dry_run_writes_nothing_at_all(lake: Files, tmp_path: Path) -> None:
+    def there() -> dict[Path, int]:
+        root = tmp_path / "lake"
+        return {path: path.stat().st_mtime_ns for path in (root, *root.rglob("*"))}
+
+    before = there()
+    assert run(["topics", *EVENTS, "--dry-run"]) == 0
+    assert there() == before

@@ -204,6 +204,7 @@ CASES = {
     ),
     "generation zero": in_export("generation: 0", "generation", "1 or more"),
     "an unknown format": in_export("format: orc", "format.name", "parquet, text, sequence"),
+    "half a character": in_export('format: {name: text, delimiter: "\\ud800"}', "format.delimiter", "whole"),
     "an option of another format": in_export("format: {name: parquet, delimiter: x}", "format.delimiter", "remove"),
     "a compression of another format": in_export(
         "format: {name: text, compression: block}", "format.compression", "gzip"

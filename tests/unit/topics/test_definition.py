@@ -62,6 +62,13 @@ def test_what_needs_a_new_generation(changes: dict[str, Any]) -> None:
     assert fingerprint(export(**changes)) != fingerprint(export())
 
 
+def test_who_asks_a_registry_is_in_no_definition() -> None:
+    shared = [f"https://{who}registry:8081/x" for who in ("", "kim:secret-42@", "lee@")]
+    found = [definition(export(decode={"name": "json", "registry": url})) for url in shared]
+    assert found[0]["decode"] == {"name": "json", "registry": "https://registry:8081/x"}
+    assert found[0] == found[1] == found[2]
+
+
 def test_it_is_the_same_in_every_release() -> None:
     # Names in existing lakes carry it. If this fails, generations would all be refused after an upgrade: a new option
     # belongs in it only where it is given, and a changed default needs a new number under `code`.

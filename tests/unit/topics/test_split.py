@@ -346,6 +346,17 @@ def test_columns_that_are_times() -> None:
     assert split_of(days, by="day", zone="Asia/Tokyo")[1].endswith("is not a time")  # in UTC it is in the year 0
 
 
+def test_a_time_beyond_the_calendar_is_bad_and_harms_no_other() -> None:
+    far = [0, 253_402_300_800_000_000, 2**63 - 1, -(2**63)]  # the first of them is the year 10000
+    for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.list_(pa.timestamp("us"))):
+        column = pa.array(far) if not pa.types.is_nested(kind) else pa.array([[one] for one in far])
+        found = split_of(column.cast(kind), by="day")
+        assert found[0] == "x=1970-01-01" or pa.types.is_nested(kind)
+        assert [("is not a time" in why or "an object" in why) for why in found[1:]] == [True] * 3
+    days = pa.array([0, 2**31 - 1, -(2**31)], pa.int32()).cast(pa.date32())
+    assert [why.rpartition(" is ")[2] for why in split_of(days, by="day")[1:]] == ["not a time"] * 2
+
+
 def test_kafkas_own_timestamp() -> None:
     stamps = pa.array([MS, -1, None, 0]).cast(pa.timestamp("ms", "UTC"))
     table = pa.table({"_timestamp": stamps})

@@ -5,16 +5,18 @@ A backup's files and its dead letters together hold every message that it read, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
 from catchment.bucket.contract import Bucket
 from catchment.config.decode import Format
-from catchment.errors import UsageError
+from catchment.errors import BucketError, UsageError
 from catchment.topics import committed, identity
 from catchment.topics.backfill.plan import Read
 from catchment.topics.committed import Span
@@ -54,6 +56,7 @@ class Backup:
             )
         self._identity, self._target = found, target
         self._known: dict[Source, list[Manifest]] = {}
+        self._hidden: dict[tuple[Source, int], str] = {}  # manifests that cannot be read, and why, by their names
 
     def lacks(self) -> frozenset[str]:
         """What some of its files do not keep of a message: key, timestamp, headers."""
@@ -72,6 +75,8 @@ class Backup:
         low = period.first or 0
         found = []
         for one in self._ranges(source):
+            if period.last is not None and one.first > period.last:
+                break
             first, last = max(one.first, low), min(one.last, end - 1)
             if first <= last and not one.skipped and period.holds(one):
                 found.append(Span(source, first, last))
@@ -81,30 +86,43 @@ class Backup:
         """The backup's ranges that hold these offsets, all of them; or why there are none."""
         next = first
         found = []
-        for one in self._ranges(source):
-            if one.last < next or one.first > last:
+        ranges = self._ranges(source)
+        at = bisect_right(ranges, first, key=lambda one: one.first) - 1
+        for one in islice(ranges, max(at, 0), None):
+            if one.last < next:
                 continue
-            if one.first > next:
+            if one.first > min(next, last):
                 break
             if one.skipped:
                 return f"{self.place} went over the offsets {one.first} to {one.last} ({one.skipped})"
             found.append(Piece(one, format_of(self._identity, one.generation)))
             next = one.last + 1
         if next <= last:
+            begin = found[-1].manifest.first if found else ranges[at].first if at >= 0 else -1
+            hidden = [name for of, name in self._hidden if of == source and begin < name <= next]
+            if hidden:
+                return self._hidden[source, max(hidden)]
             return f"{self.place} does not have the offsets from {next} to {last}"
         return tuple(found)
 
     def _ranges(self, source: Source) -> list[Manifest]:
         if source not in self._known:
             theirs = self._theirs(source)
-            ranges = committed.manifests(self._bucket, self.place, theirs) if theirs else ()
-            self._known[source] = list(ranges)
+            ranges: list[Manifest] = []
+            for one in committed.each(self._bucket, self.place, theirs) if theirs else ():
+                if isinstance(one, Manifest):
+                    ranges.append(one)
+                elif one.name:
+                    self._hidden[source, one.name[1]] = one.why
+            self._known[source] = ranges
         return self._known[source]
 
     def _theirs(self, source: Source) -> Source | None:
         """The same life of the topic, as the backup counts it."""
         lives = [*self._target.past, self._target.topic_id]
         theirs = [*self._identity.past, self._identity.topic_id]
+        if source.life >= len(lives):  # begun since the export was looked at
+            return None
         wanted = lives[source.life]
         return Source(source.partition, theirs.index(wanted)) if wanted in theirs else None
 
@@ -126,8 +144,28 @@ class Replayed:
         if export.decode is None:
             wanted.append("timestamp_type")
         for piece in self.pieces:
+            count = 0
             for table in self._piece(bucket, piece, scratch):
+                count += table.num_rows
                 yield from table.select(wanted).combine_chunks().to_batches()
+
+            if (missing := self._messages(piece.manifest) - count) > 0:
+                key = self.place.commit(piece.manifest.source, piece.manifest.first)
+                raise BucketError(
+                    f"{missing} of the messages that {key} counts are not in its files",
+                    key=key,
+                    hint=f"run: catchment topics verify --group {self.place.group}",
+                )
+
+    def _messages(self, manifest: Manifest) -> int:
+        """So many at least are of the range, by the holes that are known."""
+        first, last = max(self.work.first, manifest.first), min(self.work.last, manifest.last)
+        if (first, last) == (manifest.first, manifest.last):
+            return manifest.counts.read
+        if manifest.holes is None:
+            return max(0, last - first + 1 - manifest.counts.gaps)
+        inside = sum(max(0, min(end, last) - max(start, first) + 1) for start, end in manifest.holes)
+        return last - first + 1 - inside
 
     def _piece(self, bucket: Bucket, piece: Piece, scratch: Path) -> Iterator[pa.Table]:
         manifest, first, last = piece.manifest, self.work.first, self.work.last

@@ -97,7 +97,7 @@ def planned(
     for partition, start in sorted(identity.starts.items()) if before else ():
         source = identity.source(partition)
         if start and period.source in (None, source):
-            _add(source, start, period, messages, adds, out)
+            _add(source, start, identity.adding.get(partition), period, messages, adds, out)
     return Plan(tuple(swaps), tuple(adds), tuple(current), newer, tuple(out))
 
 
@@ -111,10 +111,20 @@ def _take(todo: Todo, messages: Messages, into: list[Todo], out: list[Unavailabl
 
 
 def _add(
-    source: Source, start: int, period: Period, messages: Messages, adds: list[Todo], out: list[Unavailable]
+    source: Source,
+    start: int,
+    begun: int | None,
+    period: Period,
+    messages: Messages,
+    adds: list[Todo],
+    out: list[Unavailable],
 ) -> None:
     end = start
-    for span in reversed(messages.before(source, start, period)):
+    if begun is not None:  # somebody is adding this range, or died: it is added with these bounds or not at all
+        if not _take(Todo(source, begun, start - 1, None), messages, adds, out):
+            return
+        end = begun
+    for span in reversed(messages.before(source, end, period)):
         if span.last != end - 1:
             why = f"the offsets from {span.last + 1} to {end - 1} have to be added first, and are not among these"
             out.append(Unavailable(source, span.first, span.last, why))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from catchment.bucket.contract import Bucket
 from catchment.bucket.open import open_bucket
-from catchment.errors import CatchmentError
+from catchment.errors import BrokerError, CatchmentError
 from catchment.topics.backfill.backup import Backup, Replayed
 from catchment.topics.backfill.plan import Read
 from catchment.topics.committed import Span
@@ -25,6 +25,7 @@ from catchment.topics.write.range import write_range
 from catchment.topics.write.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 RANGE = 1_000_000  # messages of a range that is added from Kafka
@@ -66,13 +67,20 @@ def on_spark(spark: Callable[[], SparkSession], target: Target) -> Runs:
         context = spark().sparkContext
         wave = max(1, context.defaultParallelism) * 4  # what a wave has written is committed before the next begins
         for at in range(0, len(ranges), wave):
-            some = list(ranges[at : at + wave])
-            try:
-                yield from context.parallelize(some, len(some)).map(Task(target)).collect()
-            except Exception as error:
-                raise explained(causes(error), [one.work for one in some], {}) from None
+            yield from _wave(context, target, list(ranges[at : at + wave]))
 
     return run
+
+
+def _wave(context: SparkContext, target: Target, some: list[Replayed]) -> Iterable[Answer]:
+    """A job for these. If it fails, one for each: what made it fail must not take the others with it."""
+    try:
+        found: list[Answer] = context.parallelize(some, len(some)).map(Task(target)).collect()
+        return found
+    except Exception as error:
+        if len(some) == 1:
+            return [explained(causes(error), [one.work for one in some], {})]
+    return (answer for one in some for answer in _wave(context, target, [one]))
 
 
 def in_process(bucket: Bucket, memory: int) -> Runs:
@@ -168,9 +176,11 @@ class FromKafka:
         answers: list[Answer]
         try:
             answers = list(writer.write(self._reading, job))
+            now = self._kafka.topics(lambda name: name == self._topic).get(self._topic)
         except CatchmentError as error:
-            return [error] * len(job)
-        now = self._kafka.topics(lambda name: name == self._topic).get(self._topic)
+            if len(job) == 1 or isinstance(error, BrokerError):  # a broker that is away is so for all of them
+                return [error] * len(job)
+            return [answer for work in job for answer in self._job(writer, [work])]
         if now is None or now.id != self._identity.topic_id:  # what was read may be of another topic
             return [CatchmentError(f"topic {self._topic} is gone, or was made again meanwhile")] * len(job)
         return answers

@@ -109,12 +109,14 @@ def backfill(
     only prepared. before_start: also add what lies before the export's start, which needs no `replace`. With one
     worker, everything but the writing happens in the caller's thread.
     """
+    run = _Run(bucket, place, export, known, replace, owner, now, nonce, on_step, workers)
     found = period.plan(bucket, place, when, workers=workers)  # 1
+    if before_start:
+        known = run.begun(dry_run=dry_run)
     plan = planned(found.ranges, export.generation, known, when, messages, before=before_start)
     on_step("plan")
     if dry_run:
         return Backfilled(plan, tuple(Done(one, Outcome.PLANNED) for one in plan.todo), 0, found.unreadable)
-    run = _Run(bucket, place, export, known, replace, owner, now, nonce, on_step, workers)
     mended = sum(run.publish(one) for one in plan.current if one.earlier or before_start)
     done: list[Done] = []
     rows = 0
@@ -138,6 +140,20 @@ class _Run:
     nonce: Callable[[], str]
     on_step: Callable[[str], object]
     workers: int
+
+    def begun(self, *, dry_run: bool) -> Identity:
+        """What the export is now, with the start lowered to what others have added and did not live to say so."""
+        known = identity.read(self.bucket, self.place) or self.known
+        for partition, first in sorted(known.adding.items()):
+            source = known.source(partition)
+            there = offsets.read_manifest(self.bucket, self.place, source, first)
+            if there is None or there.next != known.start(partition):
+                continue
+            if not dry_run:
+                self.publish(there)
+                identity.lower_start(self.bucket, self.place, source, first, there.next, nonce=self.nonce)
+            known = identity.lowered(known, partition, first)
+        return known
 
     def all(self, todo: Sequence[Todo], messages: Rewrites) -> Iterator[Done]:
         by_range = {(one.source, one.first): one for one in todo}
@@ -202,13 +218,21 @@ class _Run:
         )
 
     def _add(self, one: Todo, manifest: Manifest) -> Done:
-        there, ours = offsets.commit(self.bucket, self.place, manifest, nonce=self.nonce)  # 3
+        bounds = (one.source, one.first, manifest.next)
+        if identity.reserve(self.bucket, self.place, *bounds, nonce=self.nonce):
+            there, ours = offsets.commit(self.bucket, self.place, manifest, nonce=self.nonce)  # 3
+        else:
+            found = offsets.read_manifest(self.bucket, self.place, one.source, one.first)
+            if found is None:
+                why = "what lies before the export's start was changed meanwhile; run it again"
+                return Done(one, Outcome.FAILED, manifest.counts, why=why)
+            there, ours = found, False
         self.on_step("swap")
         if there.next != manifest.next:
             why = f"a range from {there.first} to {there.last} is committed there"
             return Done(one, Outcome.FAILED, manifest.counts, why=why)
+        self.publish(there)  # 4, before the start is lowered: until then the next run sees to it
         identity.lower_start(self.bucket, self.place, one.source, there.first, there.next, nonce=self.nonce)
-        self.publish(there)  # 4
         return Done(one, Outcome.ADDED if ours else Outcome.OVERTAKEN, there.counts, len(there.files))
 
     def publish(self, manifest: Manifest) -> int:
@@ -221,7 +245,10 @@ class _Run:
 
     def _manifest(self, one: Todo, work: Work, written: Written) -> Manifest:
         before = one.before
-        earlier = {self.place.parse_file(file.key)[0] for file in before.files} | {*before.earlier} if before else set()
+        earlier: set[str] = set()
+        if before:  # a range that had no files is told from one that never was swapped by its own folders
+            had = {self.place.parse_file(file.key)[0] for file in before.files} | {*before.earlier}
+            earlier = had or {self.place.parse_file(file.key)[0] for file in written.files}
         return Manifest(
             topic=work.topic,
             topic_id=before.topic_id if before else self.known.topic_id,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -76,7 +77,7 @@ def columns_of(array: pa.Array, path: str = "") -> tuple[Kind, pa.Array]:
     kind = _leaf(given, path)
     try:
         return kind, _as(array, kind)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Unknown(f"{path}: {given} cannot be {kind}: {error}") from None
 
 
@@ -98,6 +99,8 @@ def _leaf(given: pa.DataType, path: str) -> Kind:
 
 def _as(array: pa.Array, kind: Kind) -> pa.Array:
     wanted = kind.arrow()
+    if kind.word == TEXT:  # which its maker may not have looked at: a cast from bytes does, and copies nothing
+        return array.cast(wanted).cast(pa.binary()).cast(wanted)
     if array.type == wanted:
         return array
     if _TYPES.is_timestamp(array.type):
@@ -127,10 +130,18 @@ def _struct(array: pa.StructArray, path: str) -> tuple[Kind, pa.Array]:
 
 
 def _list(array: pa.Array, path: str) -> tuple[Kind, pa.Array]:
-    if not _TYPES.is_list(array.type):
+    if _TYPES.is_large_list(array.type) or _TYPES.is_fixed_size_list(array.type):
+        # Views stay as they are: Arrow's cast of them leaves out the last offset, and loses the last list.
         array = array.cast(pa.list_(array.type.value_type))
     kind, items = columns_of(array.flatten(), f"{path}[]")
     return Kind(ARRAY, item=kind), list_of(offsets_of(array), items, array.is_null())
+
+
+def _twice(lists: pa.ListArray, keys: pa.Array) -> bool:
+    """Whether one of the lists has an item twice. `keys` are all their items."""
+    rows = np.repeat(np.arange(len(lists)), np.diff(offsets_of(lists).to_numpy()))
+    distinct = pa.table({"row": rows, "key": keys}).group_by(["row", "key"]).aggregate([])
+    return bool(distinct.num_rows < len(keys))
 
 
 def _map(array: pa.MapArray, path: str) -> tuple[Kind, pa.Array]:
@@ -139,5 +150,7 @@ def _map(array: pa.MapArray, path: str) -> tuple[Kind, pa.Array]:
     keys, texts = columns_of(names, path)
     if keys.word not in (TEXT, VOID):
         raise Unknown(f"{path}: the keys of a map are text, not {array.type.key_type}")
+    if _twice(lists, texts):
+        raise Unknown(f"{path}: a map has a key twice")
     kind, items = columns_of(values, f"{path}[]")
     return Kind(MAP, item=kind), map_of(offsets_of(lists), texts.cast(pa.string()), items, array.is_null())

@@ -29,6 +29,7 @@ _WHOLE = r"[+-]?[0-9]+"
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _SPECIAL = r"[+-]?(?i:nan|inf|infinity)"
 _LONG = {DOUBLE: r"^[+-]?[0-9]{16,}$", "FLOAT": r"^[+-]?[0-9]{8,}$"}  # whole numbers that they may not hold
+_MOST_DAYS = (2**63 - 1) // 86_400_000_000
 _GREATEST_FLOAT = 3.4028234663852886e38
 _SHOWN = 40  # characters of a value that a reason quotes
 
@@ -87,9 +88,16 @@ class Casting:
         if found.null_count != array.null_count:
             lost = pc.and_(pc.is_null(found), pc.is_valid(array)).to_numpy(zero_copy_only=False)
             for at in map(int, np.flatnonzero(lost)):
-                why = f"{path}: {shown(array[at].as_py(), have)} is not {_named(want)}; {value.ADVICE}"
+                why = f"{path}: {shown(_python(array[at]), have)} is not {_named(want)}; {value.ADVICE}"
                 self.misfits.setdefault(int(rows[at]), why)
         return found
+
+
+def _python(one: pa.Scalar) -> object:
+    try:
+        return one.as_py()
+    except (OverflowError, ValueError):  # a time that Python has no year for
+        return one.value
 
 
 def shown(given: object, kind: Kind) -> str:
@@ -165,7 +173,8 @@ def _decimal(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Ar
 
 def _from_decimal(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:
     if want.word in _INTEGERS:
-        whole = _only(array, pc.equal(pc.trunc(array), array)).cast(pa.decimal128(38, 0))
+        wide = array.cast(pa.decimal256(76, array.type.scale))  # what has no digit before its point has no room for 0
+        whole = _only(wide, pc.equal(pc.trunc(wide), wide)).cast(pa.decimal128(38, 0))
         return _number(casting, whole.cast(pa.string()), have, want)
     return _floating(casting, array.cast(pa.string()), have, want)  # Arrow's own cast is not to the nearest
 
@@ -207,7 +216,9 @@ def _moment(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Arr
 
 
 def _midnight(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:
-    return array.cast(pa.timestamp("us")).cast(want.arrow())
+    days = array.cast(pa.int32()).cast(pa.int64())
+    held = pc.less_equal(pc.abs(days), _MOST_DAYS)  # by 64 bits of microseconds
+    return _only(array, held).cast(pa.timestamp("us")).cast(want.arrow())
 
 
 def _in_utc(casting: Casting, array: pa.Array, have: Kind, want: Kind) -> pa.Array:

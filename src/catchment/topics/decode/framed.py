@@ -98,7 +98,7 @@ def declared_by(text: str) -> Schema:
     """The fields of a message for which a JSON Schema declares one plain type, null beside it or not."""
     try:
         properties = json.loads(text).get("properties")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return Schema()
     if not isinstance(properties, dict) or len(properties) > MAX_FIELDS:
         return Schema()
@@ -111,7 +111,10 @@ def declared_by(text: str) -> Schema:
 
 
 def _kind(declared: object) -> Kind | None:
-    types = _types(declared)
+    try:
+        types = _types(declared)
+    except RecursionError:
+        return None
     plain = [one for one in types if one != "null"]
     return Kind(_PLAIN[plain[0]]) if len(plain) == 1 and str(plain[0]) in _PLAIN else None
 

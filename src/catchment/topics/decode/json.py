@@ -121,7 +121,7 @@ def _too_deep(texts: pa.StringArray, reasons: Reasons) -> None:
             reasons.found.setdefault(int(at), f"nested more than {MAX_DEPTH} levels deep")
 
 
-_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_TEXTS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)  # possessive: what is matched is not kept track of
 
 
 def _depth(text: str) -> int:

@@ -107,7 +107,10 @@ def _objects(values: pa.BinaryArray) -> list[Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
         raise Amiss from error
     objects: list[Any] = found[::2]
-    if len(found) != 2 * len(values) or found[1::2] != marks or {*map(type, objects)} != {dict}:
+    between = found[1::2]  # a floating-point number may equal a mark, and is none
+    if len(found) != 2 * len(values) or between != marks or {*map(type, between)} != {int}:
+        raise Amiss
+    if {*map(type, objects)} != {dict}:
         raise Amiss
     return objects
 

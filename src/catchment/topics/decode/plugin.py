@@ -20,7 +20,7 @@ from catchment.topics.decode.arrow_kinds import Unknown, columns_of
 from catchment.topics.decode.columns import Parsed
 from catchment.topics.decode.letters import others
 from catchment.topics.decode.modules import Plugin, said
-from catchment.topics.decode.schema import Schema
+from catchment.topics.decode.schema import Kind, Schema
 from catchment.topics.records import HEADERS, RECORDS_WITH_HEADERS
 
 ERROR = "_error"
@@ -45,6 +45,7 @@ class PluginParser:
                 f"gave {found.num_rows} rows for {given.num_rows} messages",
                 f"let it give one row for each, with a reason in {ERROR} where there is none",
             )
+        self._named_once(found.column_names)
         dead = self._errors(found)
         if ERROR in found.column_names:
             found = found.drop_columns([ERROR])
@@ -53,7 +54,7 @@ class PluginParser:
     def _called(self, given: pa.Table) -> object:
         try:
             return self._plugin.call(given, dict(self._options))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             span = f"{given['offset'][0]} to {given['offset'][-1]}" if given.num_rows else "none"
             raise self._wrong(
                 f"failed on offsets {span}: {said(error, self._plugin.file)}",
@@ -72,19 +73,18 @@ class PluginParser:
 
     def _shaped(self, found: pa.Table, dead: Mapping[int, str]) -> list[Parsed]:
         rows = pa.array(others(found.num_rows, dead))
-        if dead:  # what is in the other columns of a bad row counts for nothing
-            found = found.take(rows)
-        names = found.column_names
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise self._wrong(f"gave two columns named {twice!r}", "rename one of them")
         try:
-            kind, values = columns_of(_struct(found))
+            kind, values = _columns(found, rows if dead else None)
         except Unknown as error:
             raise self._wrong(f"gave a column that cannot be used: {error}", "change the column") from None
         if why := Schema(kind.fields).misnamed():
             raise self._wrong(f"gave {why}", "rename the column")
         return [Parsed(rows, values, kind)]
+
+    def _named_once(self, names: list[str]) -> None:
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise self._wrong(f"gave two columns named {twice!r}", "rename one of them")
 
     def _wrong(self, why: str, hint: str) -> ExportStopped:
         return ExportStopped(f"the decoder {self._plugin.name} {why}", hint=f"{hint}; {_NONE_WRITTEN}")
@@ -95,6 +95,17 @@ def _given(records: pa.Table) -> pa.Table:
     if "headers" not in records.column_names:
         records = records.append_column("headers", pa.nulls(records.num_rows, HEADERS))
     return records.select(RECORDS_WITH_HEADERS.names).cast(RECORDS_WITH_HEADERS).replace_schema_metadata(None)
+
+
+def _columns(table: pa.Table, rows: pa.Array | None) -> tuple[Kind, pa.StructArray]:
+    """These rows (None: all) as our columns. What is in the others counts for nothing. Unknown if there is none."""
+    if rows is None:
+        return columns_of(_struct(table))
+    try:
+        return columns_of(_struct(table.take(rows)))
+    except pa.ArrowNotImplementedError:  # some types of Arrow's have no `take`, which what they become has
+        kind, values = columns_of(_struct(table))
+        return kind, values.take(rows)
 
 
 def _struct(table: pa.Table) -> pa.StructArray:

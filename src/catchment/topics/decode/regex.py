@@ -15,7 +15,7 @@ from catchment.errors import UsageError
 from catchment.topics.decode.arrays import struct_of, whole
 from catchment.topics.decode.columns import Parsed
 from catchment.topics.decode.letters import Reasons
-from catchment.topics.decode.schema import STRUCT, TEXT, Field, Kind
+from catchment.topics.decode.schema import TEXT, Field, Kind, Schema
 
 _HINT = (
     "change decode.pattern: it cannot look ahead or behind ((?=, (?!, (?<=), refer back (\\1, (?P=name)) or use"
@@ -36,7 +36,10 @@ class RegexParser:
             raise UsageError(f"decode.pattern {pattern[:200]!r} cannot be used: {why}", hint=_HINT) from None
         # What took no part is empty text, as what matched nothing is. Where only the first can be, it is null.
         self._certain = {name for name in names if name in groups and not _matches_nothing(groups[name])}
-        self._kind = Kind(STRUCT, fields=tuple(Field(name, Kind(TEXT)) for name in names))
+        fields = Schema(tuple(Field(name, Kind(TEXT)) for name in names))
+        if why := fields.misnamed() or _in_two_cases(names):
+            raise UsageError(f"decode.pattern {pattern[:200]!r} cannot be used: {why}", hint="rename the group")
+        self._kind = fields.kind
 
     def parse(self, records: pa.Table) -> tuple[list[Parsed], dict[int, str]]:
         values = whole(records["value"])
@@ -52,6 +55,13 @@ class RegexParser:
             for name, column in zip(found.type.names, found.flatten(), strict=True)
         }
         return [Parsed(rows, struct_of(columns, len(rows)), self._kind)], reasons.found
+
+
+def _in_two_cases(names: list[str]) -> str:
+    """What to say of names that differ in case alone, which cannot both be columns."""
+    folded: dict[str, str] = {}
+    pairs = ((folded.setdefault(name.lower(), name), name) for name in names)
+    return next((f"{one} and {two} differ only in case" for one, two in pairs if one != two), "")
 
 
 def _null_if_empty(column: pa.StringArray) -> pa.StringArray:

@@ -30,7 +30,7 @@ TIMEOUT = 10.0  # seconds to connect, and between two pieces of an answer
 PAUSES = (0.2, 1.0, 4.0)  # seconds before each further try
 MOST_UNKNOWN = 1000  # numbers that the registry does not have, until we ask no more
 MEMORY = 60.0  # seconds for which such a number is not asked for again: it may yet be registered
-_NO_SUCH = {40401, 40402, 40403}  # the registry's words for: no such subject, version, schema
+_NO_SUCH = (40401, 40402, 40403)  # the registry's words for: no such subject, version, schema
 _AGAIN = {408, 425, 429}
 
 
@@ -133,7 +133,7 @@ class Registry:
         response = self._answer(path, what)
         try:
             found = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if response.status_code == 404 and isinstance(found, dict) and found.get("error_code") in _NO_SUCH:
             raise _absent(what)
@@ -147,7 +147,7 @@ class Registry:
         for pause in (*PAUSES, None):
             try:
                 response = self._client.get(self._base + path)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             else:
                 if response.status_code < 500 and response.status_code not in _AGAIN:

@@ -96,13 +96,17 @@ class Parquet:
                 groups = _overlapping(file, first, last)
                 for batch in file.iter_batches(READ_ROWS, row_groups=groups) if groups else ():
                     yield pa.Table.from_batches([batch])
-        except (pa.ArrowException, OSError) as error:  # Arrow says OSError of a damaged page
+        except (
+            pa.ArrowException,
+            OSError,
+            UnicodeDecodeError,
+        ) as error:  # OSError of a damaged page, Unicode… of a name
             raise Damaged(f"is no Parquet file that can be read ({error})") from error
 
     def count(self, source: IO[bytes]) -> int:
         try:
             return int(pq.read_metadata(source).num_rows)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Damaged(f"is no Parquet file that can be read ({error})") from error
 
 

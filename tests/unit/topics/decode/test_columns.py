@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from catchment.bucket.memory import MemoryBucket
 from catchment.topics.decode import ddl
+from catchment.topics.decode.cast import Casting
 from catchment.topics.decode.columns import ColumnDecoder, Parsed
 from catchment.topics.decode.decoder import Decoded
 from catchment.topics.decode.json import JsonDecoder
+from catchment.topics.decode.read import Reader
 from catchment.topics.decode.schema import ARRAY, JSON, MAP, STRUCT, TEXT, VOID, Field, Kind, Schema
 from catchment.topics.decode.schemas import Schemas
 from catchment.topics.records import DEAD
@@ -518,3 +520,22 @@ def test_two_schemas_that_differ_in_no_column_are_one_shape() -> None:
     typed = decoder.types(given, "type")
     assert typed.types.to_pylist() == ["a"] * 5
     assert decoder.decode(TYPE, typed.records).table["n"].to_pylist() == [*range(5)]
+
+
+@pytest.mark.parametrize(
+    "have, given, want, held",
+    [
+        ("DATE", pa.array([0, 2**31 - 1, -(2**31)], pa.int32()).cast(pa.date32()), "TIMESTAMP", [0]),
+        ("DATE", pa.array([0, 2**31 - 1], pa.int32()).cast(pa.date32()), "BIGINT", []),
+        ("TIMESTAMP", pa.array([0, 2**63 - 1]).cast(pa.timestamp("us", "UTC")), "DATE", []),
+        ("DECIMAL(38,38)", pa.array([Decimal("0.1"), Decimal(0)], pa.decimal128(38, 38)), "BIGINT", [1]),
+    ],
+)
+def test_a_value_beyond_all_bounds_is_a_misfit_and_no_failure(
+    have: str, given: pa.Array, want: str, held: list[int]
+) -> None:
+    shapes = [ddl.parse(f"x {one}").kind for one in (have, want)]
+    casting = Casting(Reader())
+    casting.columns(pa.StructArray.from_arrays([given], ["x"]), *shapes)
+    assert sorted(casting.misfits) == [at for at in range(len(given)) if at not in held]
+    assert all(f" is not {want}; " in why for why in casting.misfits.values())

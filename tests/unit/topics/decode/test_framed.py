@@ -116,7 +116,18 @@ def test_only_one_plain_type_is_taken(declared: Any, kind: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3", "{}", '{"properties": []}', "[]", '{"properties": {"_offset": {"type": "integer"}}}']
+    "text",
+    [
+        "",
+        "3",
+        "{}",
+        '{"properties": []}',
+        "[]",
+        '{"properties": {"_offset": {"type": "integer"}}}',
+        "[" * 200_000,
+        '{"properties": {"a": ' + '{"anyOf": [' * 700 + '"x"' + "]}" * 700 + "}}",
+    ],
+    ids=range(8),
 )
 def test_a_schema_that_declares_nothing_for_us(text: str) -> None:
     assert declared_by(text).fields == ()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -239,6 +240,17 @@ def test_more_fields_than_a_type_may_have() -> None:
     assert (len(found), len(dead), schema.count()) == (2000, 10, 2000)
     assert set(dead) == {"more than 2000 fields; declare the one that grows as MAP<STRING, …> or STRING"}
     assert len(lake.decode({"k1": 5}, {"other": 1})[1]) == 1
+
+
+def test_brackets_in_a_long_text_take_no_more_memory_than_the_text_does() -> None:
+    _, decoder = Lake().task()
+    message = records([{"s": '[{\\"' * 500_000}])
+    decoder.decode(TYPE, message)  # whatever is loaded only once is loaded
+    tracemalloc.start()
+    decoder.decode(TYPE, message)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * len(message["value"][0].as_py())
 
 
 def test_deep_large_and_many_lined_messages() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -167,6 +168,10 @@ def test_bytes_that_look_like_a_mark_change_nothing() -> None:
     texts, dead = MsgpackTranslation().json(pa.array([cut, pack({"b": 1}), cut, cut], pa.binary()))
     assert texts.to_pylist() == [b'{"b":1}']
     assert dead == {at: f"{NOT}: it ends in the middle of a value" for at in (0, 2, 3)}
+    # The same with a number that equals the mark, though it is not written as one, where the mark should be.
+    equal = b"\xcb" + struct.pack(">d", 2.0**63)
+    texts, dead = MsgpackTranslation().json(pa.array([b"\x81\xa1a", equal + b"\x80"], pa.binary()))
+    assert texts.to_pylist() == [] and sorted(dead) == [0, 1]
 
 
 def test_the_same_export_as_json_has_the_same_rows(tmp_path: Path) -> None:

@@ -207,6 +207,25 @@ def test_nested_arrow_types() -> None:
     }
 
 
+VIEWS = {
+    "text": (pa.string_view(), ["a", None, "c"]),
+    "bytes": (pa.binary_view(), [b"a", b"b", None]),
+    "lists": (pa.list_view(pa.int64()), [[1], None, [2, 3]]),
+    "many": (pa.large_list_view(pa.string_view()), [["x"], [], ["y", None]]),
+    "inside": (pa.struct([("a", pa.list_view(pa.int32()))]), [{"a": [1]}, None, {"a": [2, 3]}]),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_keep_all_their_values_also_beside_dead_letters(name: str) -> None:
+    array = pa.array(VIEWS[name][1], VIEWS[name][0])
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["r", "s"]))
+    assert columns(it=array)["it"][1] == array.to_pylist()
+    _, one, found = decoded(lambda records, options: pa.table({"it": array, "r": runs, "_error": [None, "no", None]}))
+    assert rows(one, found) == [{"it": array[at].as_py(), "r": "rrs"[at]} for at in (0, 2)]
+    assert reasons(found) == ["no"]
+
+
 def _fails(given: pa.Table, options: Mapping[str, str]) -> pa.Table:
     return _deeper(given.num_rows)
 
@@ -236,8 +255,15 @@ def _deeper(number: int) -> Any:
             lambda given, options: pa.table({"a": pa.array([[(1, 1)]] * 3, pa.map_(pa.int8(), pa.int8()))}),
             "keys of a map",
         ),
+        (
+            lambda given, options: pa.table({"a": pa.array([[("k", 1), ("k", 2)]] * 3, pa.map_("string", "int8"))}),
+            "a: a map has a key twice",
+        ),
         (lambda given, options: pa.table({"a": pa.array([2**62] * 3, pa.timestamp("s"))}), "a: timestamp.* cannot be"),
         (lambda given, options: pa.table({"_error": [[1]] * 3}), "gave _error as list"),
+        (lambda given, options: pa.table([["x"] * 3] * 2, names=["_error", "_error"]), "two columns named '_error'"),
+        (lambda given, options: pa.table({"a": pa.array([b"\xff"] * 3).cast("string", safe=False)}), "a: .*UTF8"),
+        (lambda given, options: sys.exit("enough"), "SystemExit: enough"),
         (
             _fails,
             rf"failed on offsets 0 to 2: ZeroDivisionError: .* \({__file__}:{_deeper.__code__.co_firstlineno + 1}\)",

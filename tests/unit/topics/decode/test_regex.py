@@ -106,6 +106,14 @@ def test_what_re2_cannot_do_is_refused_with_what_to_change(pattern: str) -> None
     assert "change decode.pattern" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "pattern, why", [("(?P<_offset>x)", "taken by a column of our own"), ("(?P<a>x)(?P<A>y)", "a and A differ only in")]
+)
+def test_groups_that_cannot_be_columns_are_refused_when_the_export_starts(pattern: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        check_decoder(Decode.model_validate({"name": "regex", "pattern": pattern}))
+
+
 def test_a_whole_range(tmp_path: Path) -> None:
     export = Export.model_validate(
         {

@@ -125,6 +125,19 @@ def test_what_is_no_registry_is_told(body: str) -> None:
         Registry("http://registry.test", transport=transport, clock=FakeClock()).schema(1)
 
 
+@pytest.mark.parametrize(
+    "status, body, coding",
+    [(200, b"not gzip", "gzip"), (200, b"[" * 200_000, "identity"), (404, b'{"error_code": [40403]}', "identity")],
+    ids=["broken", "deep", "odd"],
+)
+def test_an_answer_that_cannot_be_read_is_an_error_of_the_registry(status: int, body: bytes, coding: str) -> None:
+    transport = httpx.MockTransport(
+        lambda request: httpx.Response(status, headers={"content-encoding": coding}, stream=httpx.ByteStream(body))
+    )
+    with pytest.raises(RegistryError):
+        Registry("http://registry.test", transport=transport, clock=FakeClock()).schema(1)
+
+
 def test_user_and_password_are_sent_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     server = SchemaRegistry(user=("kim", "p@ss/word"))

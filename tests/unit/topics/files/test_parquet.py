@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from catchment.topics.files import parquet
+from catchment.topics.files.format import Damaged
 
 TABLE = pa.table(
     {
@@ -76,3 +78,9 @@ def test_dictionaries_are_for_text_and_differences_for_whole_numbers() -> None:
 )
 def test_row_groups_are_bounded_in_rows_and_bytes(rows: int, size: int, group: int) -> None:
     assert parquet.group_rows(rows, size) == group
+
+
+def test_a_name_that_is_no_text_is_damage_and_told_as_such() -> None:
+    body = written(TABLE).replace(b"nested", b"\xffested")
+    with pytest.raises(Damaged, match="is no Parquet file that can be read"):
+        list(parquet.Parquet().read(io.BytesIO(body)))

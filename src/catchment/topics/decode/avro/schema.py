@@ -46,7 +46,7 @@ from catchment.topics.decode.avro.leaves import (
     Uuid,
 )
 from catchment.topics.decode.avro.nested import Choice, List, Map, Record
-from catchment.topics.decode.schema import BIGINT, DOUBLE, MAX_FIELDS, STRUCT, Kind, within
+from catchment.topics.decode.schema import BIGINT, DOUBLE, MAX_FIELDS, STRUCT, Kind, Schema, within
 
 MOST_DIGITS = 38
 MOST_DEEP = 100
@@ -75,7 +75,11 @@ def parse(text: str, others: Iterable[str] = ()) -> Node:
         raise BadSchema(f"it is not an Avro schema ({str(error)[:200]})") from None
     except RecursionError:
         raise BadSchema(_DEEP) from None
-    return node if node.kind.word == STRUCT and not isinstance(node, Duration) else Record("", [(VALUE, node)])
+    if node.kind.word != STRUCT or isinstance(node, Duration):
+        return Record("", [(VALUE, node)])
+    if why := Schema(node.kind.fields).misnamed():
+        raise BadSchema(why)
+    return node
 
 
 def fingerprint(text: str) -> bytes:

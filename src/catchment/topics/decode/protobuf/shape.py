@@ -41,6 +41,7 @@ from catchment.topics.decode.schema import (
     TEXT,
     Field,
     Kind,
+    Schema,
 )
 
 VARINT, FIXED8, PIECE, GROUP, GROUP_END, FIXED4 = 0, 1, 2, 3, 4, 5  # wire types, by their numbers
@@ -135,7 +136,13 @@ def shape_of(message: Descriptor) -> Shape:
                 f"{message.full_name}: {field.name} and {other} differ in case alone, so they cannot both be columns",
                 hint="rename one of them in a copy of the .proto file: on the wire there are only numbers",
             )
-    return _Shapes(message).of(message, ())
+    shape = _Shapes(message).of(message, ())
+    if why := Schema(shape.kind.fields).misnamed():
+        raise UsageError(
+            f"{message.full_name}: {why}",
+            hint="rename it in a copy of the .proto file: on the wire there are only numbers",
+        )
+    return shape
 
 
 class _Shapes:

@@ -374,6 +374,7 @@ def test_single_object_encoding_is_told_by_its_mark() -> None:
         (record(x={"type": "enum", "name": "E", "symbols": ["A", "A"]}), ""),
         (record(next=["null", "R"]), "the record R contains itself"),
         (record(x={"type": "array", "items": "R"}), "the record R contains itself"),
+        (record(_offset="long"), "_offset: this name is taken"),
         (record(a="int", A="int"), "a: another field differs from it only in case"),
         (record(x={"type": "fixed", "name": "F", "size": 0}), "x: a fixed of 0 bytes"),
         (record(x={"type": "enum", "name": "E", "symbols": []}), "x: an enum without symbols"),

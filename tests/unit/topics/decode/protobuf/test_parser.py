@@ -350,6 +350,8 @@ def test_messages_that_cannot_be_columns() -> None:
     clash = 'syntax = "proto3"; message M { int32 ab = 1; int32 AB = 2 [json_name = "x"]; }'
     with pytest.raises(UsageError, match="AB and ab differ in case alone"):
         shape_of(messages(clash).find("M"))
+    with pytest.raises(UsageError, match="M: _offset: this name is taken"):
+        shape_of(messages('syntax = "proto3"; message M { int32 _offset = 1; }').find("M"))
     inside = clash + " message N { M m = 1; }"
     assert row(inside, "N", b"\x0a\x04\x08\x01\x10\x02")["m"] == '{"AB":2,"ab":1}'
     doubling = "".join(f"message M{n} {{ M{n + 1} a = 1; M{n + 1} b = 2; }} " for n in range(12))
