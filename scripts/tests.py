@@ -1,4 +1,4 @@
-"""Run all tests, in two processes at a time: what computes in one, what waits for servers and Spark in the other.
+"""Run all tests, in two processes at a time: those with Spark in one, all others in the other.
 
 Arguments go to both. What the second one says is printed when it has ended. Exit status 1 if a test failed in either.
 """
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-HALVES = (("tests/unit", "tests/contract", "tests/model"), ("tests/servers", "tests/spark"))
+HALVES = (("tests/unit", "tests/contract", "tests/model", "tests/servers"), ("tests/spark",))
 NOTHING = 5  # pytest's exit status when no test was chosen
 
 

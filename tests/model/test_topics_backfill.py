@@ -201,7 +201,8 @@ def test_a_backfill_and_a_closer(bounds: dict[str, int]) -> None:
     print(f"a backfill and a closer, {bounds}: {explore(tasks, 2, closed=False, **bounds)}")
 
 
-@pytest.mark.parametrize("bounds", [{}, pytest.param({"lost": 1}, marks=SOAK)])
+@pytest.mark.soak
+@pytest.mark.parametrize("bounds", [{}, {"lost": 1}])
 def test_two_backfills_of_one_definition(bounds: dict[str, int]) -> None:
     tasks = {"one": backfiller(2), "two": backfiller(2)}
     print(f"two backfills, {bounds}: {explore(tasks, 2, closed=True, **bounds)}")

@@ -288,7 +288,8 @@ DRIVER = """
 """
 
 
-@pytest.mark.parametrize("where", ["s3a", pytest.param("file", marks=SOAK)])
+@SOAK
+@pytest.mark.parametrize("where", ["s3a", "file"])
 def test_two_drivers_that_append_at_once_lose_no_row(s3: S3Server, tmp_path: Path, where: str) -> None:
     bucket = s3.fresh_bucket()
     table = f"s3a://{bucket}/warehouse/sales/orders" if where == "s3a" else (tmp_path / "orders").as_uri()

@@ -5,6 +5,7 @@ There is one Spark in a process. Asking again gives the same one, with access to
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -54,8 +55,11 @@ def session(
     conf = dict(conf or {})
     jars.spark_home()  # before the import, which would be an ImportError without a next step
     from pyspark import SparkConf, SparkContext
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    # It prints what is wrong with a statement; whoever catches the error says it.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     with _ONE:
         if SparkContext._active_spark_context is not None:
             return _joined(SparkSession.builder.getOrCreate(), buckets)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import ssl
 import sys
 import tarfile
 import tempfile
@@ -107,7 +108,12 @@ def _fetch(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
         packed, whole = Path(name) / "all.tar.gz", Path(name) / "whole"
         try:
-            with httpx.stream("GET", url, timeout=60, follow_redirects=True) as answer, packed.open("wb") as file:
+            # The machine's own certificates, as Java and pip use them, and not those that come with httpx.
+            machine = ssl.create_default_context()
+            with (
+                httpx.stream("GET", url, timeout=60, follow_redirects=True, verify=machine) as answer,
+                packed.open("wb") as file,
+            ):
                 answer.raise_for_status()
                 for piece in answer.iter_bytes():
                     file.write(piece)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from catchment.bucket.open import open_bucket
 from catchment.config.decode import Format
 from catchment.config.storage import Storage
+from catchment.spark.uris import uri
 from catchment.topics.committed import Committed
 from catchment.topics.files.format import file_format
 from catchment.topics.files.read import rows
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH_ROWS = 1 << 14
-
-
-def uri(storage: Storage, key: str) -> str:
-    """Where Spark finds an object of this storage."""
-    inside = f"{storage.prefix}/{key}" if storage.prefix else key
-    return f"s3a://{storage.bucket}/{inside}" if storage.bucket else f"{storage.path}/{inside}"
 
 
 def frame(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -348,3 +349,31 @@ def test_dying_at_any_call_ends_in_the_same_table(config: dict[str, object], whe
         if config:
             assert line.applied() == ["a", "b"]
         assert line.backlog() == []
+
+
+def test_folders_may_be_named_otherwise() -> None:
+    line = Line({**ORDERED, "naming": r"(?P<day>[0-9-]+)/(?P<dataset>\w+)\.(?P<table>\w+)"})
+    line.bucket.put("tables/_config/load.json", b'{"format": "csv"}')
+    for day in ("2026-11-16", "2026-11-15"):
+        line.bucket.put(f"tables/{day}/sales.orders/part.csv", b"1")
+        line.bucket.put(f"tables/{day}/sales.orders/_SUCCESS", b"")
+    assert not line.apply().stopped
+    assert line.applied() == ["2026-11-15/sales.orders", "2026-11-16/sales.orders"]
+    assert line.engine.rows(TABLE)[0] == ["tables/2026-11-15/sales.orders/part.csv"]
+    assert not line.apply("another").applied
+
+
+def test_batches_from_elsewhere_leave_nothing_there() -> None:
+    source = "topics/events/events/type=order"
+    line = Line({"items": [{"table": "sales/orders", "source": source, "order": True}]})
+    line.bucket.put(f"{source}/day=2026-11-15/1.parquet", b"rows")
+    listed = {"files": [{"key": f"{source}/day=2026-11-15/1.parquet", "etag": "e", "size": 4}]}
+    line.bucket.put(f"{source}/day=2026-11-15/2.parquet", b"of a range that is not committed")
+    line.bucket.put(f"{source}/day=2026-11-15/_SUCCESS", json.dumps(listed).encode())
+    there = {entry.key for entry in line.bucket.list("topics/")}
+    line.apply()
+    assert line.engine.rows(TABLE) == [[f"{source}/day=2026-11-15/1.parquet"]]
+    assert {entry.key for entry in line.bucket.list("topics/")} == there
+    line.bucket.put(f"{source}/day=2026-11-15/_SUCCESS", json.dumps(listed).encode())
+    line.apply()
+    assert line.applied() == ["day=2026-11-15"] * 2

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from catchment.bucket.contract import Bucket
 from catchment.bucket.open import open_bucket
 from catchment.errors import BrokerError, CatchmentError
+from catchment.spark.failures import causes
 from catchment.topics.backfill.backup import Backup, Replayed
 from catchment.topics.backfill.plan import Read
 from catchment.topics.committed import Span
@@ -20,7 +21,7 @@ from catchment.topics.kafka import Kafka
 from catchment.topics.names import Source
 from catchment.topics.period import Period
 from catchment.topics.work import Reading, Refused, Target, Work, Written
-from catchment.topics.write.explain import causes, explained
+from catchment.topics.write.explain import explained
 from catchment.topics.write.range import write_range
 from catchment.topics.write.scratch import scratch_folder
 

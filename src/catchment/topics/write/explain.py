@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from catchment.config.secret import HIDDEN
 from catchment.errors import BrokerError, CatchmentError
+from catchment.spark.failures import Cause
 from catchment.topics import jaas
 from catchment.topics.work import Work
-
-Cause = tuple[str, str]  # the class of a Java exception, its message
 
 _LOST = ("OffsetOutOfRangeException", "Some data may have been lost", "Cannot fetch records in [")
 _SECRET = re.compile(r"password|passphrase|secret|key|token|jaas|credential|sasl|auth|certificate", re.IGNORECASE)
@@ -20,16 +19,6 @@ _TASK = re.compile(r".*?(?:most recent failure: )?Lost task [^)]*\)(?: \([^)]*\)
 _NAMED = re.compile(r"^(?:[\w$]+\.)+([\w$]+): ")  # a message that begins with another exception's class
 _PYTHON = "Traceback (most recent call last)"
 _LENGTH = 400
-
-
-def causes(error: BaseException) -> list[Cause]:
-    """What PySpark knows of a failure, the outermost first."""
-    java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    found: list[Cause] = []
-    while java is not None and len(found) < 20:
-        found.append((str(java.getClass().getName()), str(java.getMessage() or "")))
-        java = java.getCause()
-    return found or [(type(error).__name__, str(error))]
 
 
 def explained(chain: Sequence[Cause], works: Sequence[Work], settings: Mapping[str, str]) -> CatchmentError:

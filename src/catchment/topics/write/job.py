@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from catchment.bucket.open import open_bucket
 from catchment.errors import CatchmentError
+from catchment.spark.failures import causes
 from catchment.topics.decode.decoder import needs_headers
 from catchment.topics.kafka import Part
 from catchment.topics.work import Reading, Refused, Target, Work, Written
-from catchment.topics.write.explain import causes, explained
+from catchment.topics.write.explain import explained
 from catchment.topics.write.range import all_gaps, write_range
 from catchment.topics.write.scratch import scratch_folder
 from catchment.topics.write.tally import Misread

@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 
 from catchment.errors import BrokerError, CatchmentError
-from catchment.topics.write.explain import Cause, explained
+from catchment.spark.failures import Cause
+from catchment.topics.write.explain import explained
 from tests.unit.topics.write.ranges import BACKUP, work
 
 RANGE = "backup/clicks Kafka partition 3 [0, 9]"
 
-LOST: list[Cause] = [
+LOST: list[tuple[str, str]] = [
     (
         "org.apache.spark.sql.kafka010.KafkaIllegalStateException",
         "Some data may have been lost because\n they are gone",
     ),
     ("org.apache.kafka.clients.consumer.OffsetOutOfRangeException", "Offset 0 is out of range for partition clicks-3"),
 ]
-ON_A_CLUSTER: list[Cause] = [
+ON_A_CLUSTER: list[tuple[str, str]] = [
     (
         "org.apache.spark.SparkException",
         "Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent failure: Lost task 0.3 in"
@@ -25,7 +26,7 @@ ON_A_CLUSTER: list[Cause] = [
         "\tat org.apache.kafka.clients.Foo.bar(Foo.java:12)\n\nDriver stacktrace:",
     )
 ]
-IN_PYTHON: list[Cause] = [
+IN_PYTHON: list[tuple[str, str]] = [
     (
         "org.apache.spark.api.python.PythonException",
         'Traceback (most recent call last):\n  File "range.py", line 7, in write\n    raise OSError\n'
@@ -45,8 +46,8 @@ IN_PYTHON: list[Cause] = [
         ([("a.b.Empty", "")], CatchmentError, "could not be written: Empty"),
     ],
 )
-def test_the_cause_in_one_line(chain: list[Cause], kind: type[CatchmentError], says: str) -> None:
-    error = explained(chain, [work(BACKUP, 9)], {})
+def test_the_cause_in_one_line(chain: list[tuple[str, str]], kind: type[CatchmentError], says: str) -> None:
+    error = explained([Cause(*one) for one in chain], [work(BACKUP, 9)], {})
     assert type(error) is kind
     assert says in error.message
     assert "\n" not in str(error) and "\tat" not in str(error) and "stacktrace" not in str(error)
@@ -59,10 +60,10 @@ def test_secrets_are_hidden() -> None:
         "fetch.max.bytes": "1000",
     }
     chain = [("org.apache.kafka.common.KafkaException", f"ann: hunter2, s3same, 1000, {settings['sasl.jaas.config']}")]
-    error = explained(chain, [work(BACKUP, 9)], settings)
+    error = explained([Cause(*one) for one in chain], [work(BACKUP, 9)], settings)
     assert "hunter2" not in str(error) and "s3same" not in str(error) and "1000" in str(error)
 
 
 def test_many_ranges_are_not_all_named() -> None:
-    error = explained([("E", "x")], [work(BACKUP, last) for last in range(5, 15)], {})
+    error = explained([Cause("E", "x")], [work(BACKUP, last) for last in range(5, 15)], {})
     assert "and 7 more" in error.message
