@@ -23,6 +23,7 @@ from catchment.bucket.open import open_bucket
 from catchment.config.storage import Storage
 from catchment.config.topics import Export
 from catchment.spark.jars import JarSet, resolve
+from catchment.spark.uris import uri
 from catchment.testing.kafka import KafkaBroker
 from catchment.testing.kafka_messages import Message as Sent
 from catchment.topics.committed import Committed
@@ -30,7 +31,6 @@ from catchment.topics.definition import fingerprint
 from catchment.topics.files.format import About, file_format
 from catchment.topics.files.read import rows as read_rows
 from catchment.topics.files.sequence import BYTES, CODECS, LONG, Sequence
-from catchment.topics.frame import frame, uri
 from catchment.topics.manifest import File
 from catchment.topics.names import Place, Source, values_of
 from catchment.topics.work import Reading, Target, Work, Written
