@@ -31,6 +31,7 @@ from catchment.topics.definition import fingerprint
 from catchment.topics.files.format import About, file_format
 from catchment.topics.files.read import rows as read_rows
 from catchment.topics.files.sequence import BYTES, CODECS, LONG, Sequence
+from catchment.topics.frame import frame
 from catchment.topics.manifest import File
 from catchment.topics.names import Place, Source, values_of
 from catchment.topics.work import Reading, Target, Work, Written
