@@ -124,6 +124,7 @@ def test_on_s3_each_version_has_one_winner(racer: Path, s3: S3Server, racers: in
     assert objects(s3, bucket) == {version: body(mark) for each in won for version, mark in each.items()}
 
 
+@SOAK
 def test_the_race_is_real_on_s3_since_with_deltas_own_store_both_win(racer: Path, s3: S3Server) -> None:
     own = Racers(racer, "s3a", s3a(s3), name="io.delta.storage.S3SingleDriverLogStore")
     one, other = own.race(f"s3a://{s3.fresh_bucket()}/log", racers=2, versions=50, slot=60_000)

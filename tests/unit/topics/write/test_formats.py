@@ -213,7 +213,7 @@ with tempfile.TemporaryDirectory() as folder:
     "format",
     [
         {"name": "text", "compression": "zstd"},
-        {"name": "sequence"},
+        pytest.param({"name": "sequence"}, marks=pytest.mark.soak),
         {"name": "sequence", "compression": "block", "codec": "zstd"},
     ],
     ids=lambda one: "-".join(one.values()),
