@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from catchment.bucket.contract import ABSENT, Bucket, Support, matches
-from catchment.errors import BucketError, Conflict, Denied, StorageFull, Transient
+from catchment.errors import BucketError, Conflict, Denied, StorageFull, Transient, Unsupported
 
 PREFIX = "_catchment/probe/"
 
@@ -90,3 +90,12 @@ def _remove(bucket: Bucket, key: str) -> None:
             bucket.delete(key, version=version.version)
     except BucketError:  # no versions here, or none that these credentials may list or remove
         bucket.delete(key)
+
+
+def must_compare_and_set(bucket: Bucket, why: str) -> None:
+    """Unsupported unless the store honours conditional writes; `why` says what they are needed for."""
+    if not probe(bucket).compare_and_set:
+        raise Unsupported(
+            f"{bucket.name} does not honour conditional writes, and {why}",
+            hint="use a local directory, or a store that honours If-None-Match and If-Match on put",
+        )

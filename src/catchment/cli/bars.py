@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,6 +43,18 @@ def bars(what: str, *, console: Console | None = None) -> Iterator[Step]:
             progress.update(bar, completed=done, total=total, size=sizes)
 
         yield step
+
+
+@contextmanager
+def telling() -> Iterator[Callable[[str], None]]:
+    """A line on the terminal that says how far something is; nothing where nobody looks."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as shown:
+        yield shown.update
 
 
 def _silent(done: int, total: int, size: int = 0, size_total: int = 0, /) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from catchment.feeds.delete import Deletion
     from catchment.feeds.status import Doing, Status
     from catchment.feeds.union import Flaw
-    from catchment.lake import Lake
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +57,7 @@ def collect(*, given: Given, monitoring_port: int | None, once: bool) -> None:
     configuration's shutdown_deadline. SIGHUP: take up the configuration anew. Exit status 1 if something is left in the
     workspace at the end.
     """
-    with _lake(given) as lake:
+    with given.lake() as lake:
         if once:
             _told(given, lake.feeds.collect_once())
         ended = lake.feeds.collect(monitoring_port=monitoring_port)
@@ -77,7 +75,7 @@ def collect(*, given: Given, monitoring_port: int | None, once: bool) -> None:
 @options
 def archive(*, given: Given) -> None:
     """Pack the downloads of every hour that has ended into archives, in the workspace."""
-    with _lake(given) as lake:
+    with given.lake() as lake:
         _told(given, lake.feeds.archive())
 
 
@@ -85,7 +83,7 @@ def archive(*, given: Given) -> None:
 @options
 def upload(*, given: Given) -> None:
     """Put the archives of the workspace into every object storage, and then remove them here."""
-    with _lake(given) as lake:
+    with given.lake() as lake:
         _told(given, lake.feeds.upload())
 
 
@@ -99,7 +97,7 @@ def reconcile(*, given: Given, **which: Any) -> None:
 
     Safe to run at any time, next to collectors and to itself. All hours, unless a period is given.
     """
-    with _lake(given) as lake:
+    with given.lake() as lake:
         _told(given, lake.feeds.reconcile(**which))
 
 
@@ -110,7 +108,7 @@ def clean(*, given: Given) -> None:
 
     Afterwards nothing is confined to this machine. Exit status 1 if something could not be sent.
     """
-    with _lake(given) as lake:
+    with given.lake() as lake:
         done = lake.feeds.clean()
 
     def people() -> None:
@@ -144,7 +142,7 @@ def retrieve(*, given: Given, target_directory: Path, **how: Any) -> None:
     """
     from catchment.cli.bars import bars
 
-    with _lake(given) as lake, bars("hours") as step:
+    with given.lake() as lake, bars("hours") as step:
         done = lake.feeds.retrieve(
             target_directory,
             on_progress=lambda now: step(now.hours, now.hours_total, now.bytes, now.bytes_total),
@@ -196,7 +194,7 @@ def delete(
         except click.Abort:  # nobody is there to answer
             return False
 
-    with _lake(given) as lake:
+    with given.lake() as lake:
         done = lake.feeds.delete(
             object_storage_ids=object_storage_ids,
             start_time=start_time,
@@ -233,7 +231,7 @@ def audit(*, given: Given, quick: bool, fix: bool, **which: Any) -> None:
     """
     from catchment.cli.bars import bars
 
-    with _lake(given) as lake, bars("hours") as step:
+    with given.lake() as lake, bars("hours") as step:
         found = lake.feeds.audit(read=not quick, fix=fix, on_progress=step, **which)
 
     def people() -> None:
@@ -271,7 +269,7 @@ def status(*, given: Given, feed_ids: list[str] | None, hours: int) -> None:
 
     Exit status 1 if something has failed since it last worked.
     """
-    with _lake(given) as lake:
+    with given.lake() as lake:
         found = lake.feeds.status(feed_ids=feed_ids, hours=hours)
 
     def people() -> None:
@@ -309,14 +307,6 @@ def _doing(doing: Doing) -> str:
 
 def _storages_of(found: Sequence[Status]) -> list[str]:
     return [f"in {stock.storage}" for stock in found[0].stock]
-
-
-@contextmanager
-def _lake(given: Given) -> Iterator[Lake]:
-    from catchment.lake import Lake
-
-    with Lake.open(given.config, workspace=given.workspace) as lake:
-        yield lake
 
 
 def _told(given: Given, report: Report) -> None:

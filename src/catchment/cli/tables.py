@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -176,16 +175,13 @@ def _plain(one: Any) -> dict[str, Any]:
 
 @contextmanager
 def _counting() -> Iterator[Callable[[Progress], None]]:
-    """A line on the terminal that says how far it is; nothing where nobody looks."""
-    if not sys.stderr.isatty():
-        yield lambda progress: None
-        return
-    from rich.console import Console
+    """Says how many batches were applied."""
+    from catchment.cli.bars import telling
 
-    with Console(stderr=True).status("starting") as shown:
+    with telling() as tell:
 
         def step(progress: Progress) -> None:
             stands = f", {len(progress.stopped)} stand" if progress.stopped else ""
-            shown.update(f"{count(len(progress.applied), 'batch')} applied{stands}".replace("batchs", "batches"))
+            tell(f"{count(len(progress.applied), 'batch')} applied{stands}".replace("batchs", "batches"))
 
         yield step

@@ -12,7 +12,6 @@ from catchment.cli.output import Given, count, options, plain, say, table
 from catchment.cli.values import ids, moment
 
 if TYPE_CHECKING:
-    from catchment.lake import Lake
     from catchment.topics.service import Progress
     from catchment.topics.status import Standing
 
@@ -46,7 +45,7 @@ def export(*, given: Given, once: bool, until_caught_up: bool, **which: Any) -> 
     if once and until_caught_up:
         raise click.UsageError("--once and --until-caught-up do not go together; choose one")
     until = Until.DONE if once else Until.CAUGHT_UP if until_caught_up else Until.STOPPED
-    with _lake(given) as lake, _counting() as step:
+    with given.lake() as lake, _counting() as step:
         done = lake.topics.export(until=until, on_progress=step, **which)
 
     def people() -> None:
@@ -70,7 +69,7 @@ def status(*, given: Given, **which: Any) -> None:
     failed, the delay from the newest committable message to the newest in Kafka, and how much is claimed but not
     committed. Exit status 1 if one is broken, or an export cannot go on.
     """
-    with _lake(given) as lake:
+    with given.lake() as lake:
         found = lake.topics.status(**which)
 
     def people() -> None:
@@ -110,7 +109,7 @@ def verify(*, given: Given, **which: Any) -> None:
     """
     from catchment.cli.bars import bars
 
-    with _lake(given) as lake, bars("ranges") as step:
+    with given.lake() as lake, bars("ranges") as step:
         found = lake.topics.verify(on_progress=lambda now: step(now.done, now.total), **which)
 
     def people() -> None:
@@ -161,7 +160,7 @@ def repair(*, given: Given, **how: Any) -> None:
     """
     from catchment.cli.bars import bars
 
-    with _lake(given) as lake, bars("objects") as step:
+    with given.lake() as lake, bars("objects") as step:
         found = lake.topics.repair(on_progress=lambda now: step(now.done, now.total), **how)
 
     def people() -> None:
@@ -201,7 +200,7 @@ def skip(*, given: Given, group: str, topic: str, **how: Any) -> None:
     """
     if how["recreated"] and (how["kafka_partition"] is not None or how["to"] is not None):
         raise click.UsageError("--recreated is about the whole topic; leave out --kafka-partition and --to")
-    with _lake(given) as lake:
+    with given.lake() as lake:
         done = lake.topics.skip(group, topic, **how)
 
     def people() -> None:
@@ -239,28 +238,14 @@ def _line(one: Progress) -> str:
 
 @contextmanager
 def _counting() -> Iterator[Callable[[Progress], None]]:
-    """A line on the terminal that says how far the exports are; nothing where nobody looks."""
-    import sys
+    """Says how far the exports are."""
+    from catchment.cli.bars import telling
 
-    if not sys.stderr.isatty():
-        yield lambda progress: None
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
     known: dict[str, str] = {}
-    with console.status("starting") as shown:
+    with telling() as tell:
 
         def step(progress: Progress) -> None:
             known[progress.group] = f"{progress.group}: {progress.messages:,} messages in {progress.ranges:,} ranges"
-            shown.update(" · ".join(known.values()))
+            tell(" · ".join(known.values()))
 
         yield step
-
-
-@contextmanager
-def _lake(given: Given) -> Iterator[Lake]:
-    from catchment.lake import Lake
-
-    with Lake.open(given.config, workspace=given.workspace) as lake:
-        yield lake

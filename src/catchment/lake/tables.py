@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from catchment.bucket.probe import probe
+from catchment.bucket.probe import must_compare_and_set
 from catchment.clock import SYSTEM, Clock, isoformat
-from catchment.errors import Unsupported, UsageError
+from catchment.errors import UsageError
 from catchment.lake.listen import listening
 from catchment.lake.signals import stopped_by_signals
 from catchment.monitor.owners import Owners
@@ -24,7 +24,6 @@ from catchment.tables.history import Commit, history
 from catchment.tables.landing import Landed, Landing
 from catchment.tables.names import Batch, Table
 from catchment.tables.service import TICK, Progress, Service
-from catchment.tables.settings import Configs
 from catchment.tables.status import Status, status
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Tables:
         applied is finished. Any number of processes may do this at once.
         """
         bucket = self._lake.bucket
-        self._must_compare_and_set()
+        must_compare_and_set(bucket, "locks rest on them")
         replica = this_replica("tables apply", workspace=str(self._lake.workspace), interval=beat, clock=self._clock)
         with ExitStack() as stack:
             engine = self._engine()
@@ -173,20 +172,6 @@ class Tables:
             known = landing.publication(landed.closed[one], now)
             found += [Batch(landed.table, one, known)] if known is not None else []
         return found
-
-    def settings(self, table: str, batch: str) -> object:
-        """How a batch would be applied, by the `_config` folders on its way."""
-        listing = Landing(self._lake.bucket, self._lake.config.tables).look()
-        landed = self._landed(table)
-        configs = Configs(self._lake.bucket, listing.configs)
-        return configs.settings(landed.table, batch, landed.base, self._lake.config.tables.item(table))
-
-    def _must_compare_and_set(self) -> None:
-        if not probe(self._lake.bucket).compare_and_set:
-            raise Unsupported(
-                f"{self._lake.bucket.name} does not honour conditional writes, and locks rest on them",
-                hint="use a local directory, or a store that honours If-None-Match and If-Match on put",
-            )
 
 
 def _parsed(table: str) -> Table:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from catchment.bucket.probe import probe
+from catchment.bucket.probe import must_compare_and_set
 from catchment.clock import SYSTEM, Clock
 from catchment.config.topics import Export, Topic
-from catchment.errors import SetupError, Unsupported, UsageError
+from catchment.errors import SetupError, UsageError
 from catchment.lake.backfill import Ask
 from catchment.lake.backfill import run as rewrite
 from catchment.lake.signals import stopped_by_signals
@@ -95,7 +95,7 @@ class Topics:
             raise UsageError("the configuration has no topics", hint="add some under 'topics:' in catchment.yaml")
         _understood(chosen)
         bucket = self._lake.bucket
-        self._must_compare_and_set()
+        must_compare_and_set(self._lake.bucket, "exports rest on them")
         replica = this_replica("topics export", workspace=str(self._lake.workspace), interval=beat, clock=self._clock)
         with ExitStack() as stack:
             writer = SparkWriter(self._lake.spark, Target(self._lake.config.state_storage))
@@ -178,7 +178,7 @@ class Topics:
 
         back: also take back hints that are ahead of their manifests. Only while no exporter of these topics runs.
         """
-        self._must_compare_and_set()
+        must_compare_and_set(self._lake.bucket, "exports rest on them")
         bucket = self._lake.bucket
         found = {}
         for place, export in self._places(groups, topics):
@@ -209,7 +209,7 @@ class Topics:
         [(config, export)] = self._chosen([group], [topic])
         place = Place(group, topic)
         bucket = self._lake.bucket
-        self._must_compare_and_set()
+        must_compare_and_set(self._lake.bucket, "exports rest on them")
         with self._cluster(config) as cluster:
             listed = cluster.topics(lambda name: name == topic).get(topic)
             if listed is None:
@@ -281,7 +281,7 @@ class Topics:
         [(config, export)] = self._chosen([group], [topic])
         _understood([(config, export)])
         if not dry_run:  # which writes nothing, not even to try
-            self._must_compare_and_set()
+            must_compare_and_set(self._lake.bucket, "exports rest on them")
         known = identity.read(self._lake.bucket, Place(group, topic))
         which = None if kafka_partition is None else known.source(kafka_partition) if known else Source(kafka_partition)
         period = Period(which, first_offset, last_offset, start_time, end_time)
@@ -435,14 +435,6 @@ class Topics:
             if not any(config.matches(topic) for config, _ in found):
                 raise UsageError(f"no export takes the topic {topic!r}", hint="correct it, or 'match' in the config")
         return found
-
-    def _must_compare_and_set(self) -> None:
-        support = probe(self._lake.bucket)
-        if not support.compare_and_set:
-            raise Unsupported(
-                f"{self._lake.bucket.name} does not honour conditional writes, and exports rest on them",
-                hint="use a local directory, or a store that honours If-None-Match and If-Match on put",
-            )
 
     @contextmanager
     def _cluster(self, config: Topic) -> Iterator[Cluster]:

@@ -14,7 +14,7 @@ from catchment.bucket.contract import Bucket
 from catchment.errors import Conflict, UsageError
 from catchment.tables import claim as claims
 from catchment.tables import lock as locks
-from catchment.tables.apply import unpoint
+from catchment.tables.backlog import unpoint
 from catchment.tables.claim import Claim, Stage
 from catchment.tables.landing import Landed
 from catchment.tables.lock import State
